@@ -1,0 +1,136 @@
+"""Composes a protocol with those it stands on into one program: qualified machines, routes of messages, all votes."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+
+from elasticfsm.errors import SpecError
+from elasticfsm.language import StepMeaning
+from elasticfsm.protocol import Machine, Protocol, load
+from elasticfsm.steps import vocabulary
+
+OUTSIDE = frozenset({"operator", "environment", "outside"})
+COORDINATOR = "coordinator"
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One message between two machines. `local`: inside one engine, never lost. `peers`: to every other engine."""
+
+    message: str
+    sender: str
+    receiver: str
+    local: bool
+    peers: bool
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A protocol and everything it runs over, as one table that can be written as JSON.
+
+    `machines` has qualified names (`scale_up.existing`, `serving.engine`). `roles` tells for each role of an engine
+    which machines live in it, the operation's own first. `started` are those that run before the operation begins.
+    """
+
+    name: str
+    machines: dict[str, Machine]
+    roles: dict[str, tuple[str, ...]]
+    started: dict[str, tuple[str, ...]]
+    groups: dict[str, tuple[str, ...]]
+    kinds: dict[str, str]
+    votes: tuple[str, ...]
+    waves: dict[str, str]
+    deadlines: dict[str, float]
+    routes: tuple[Route, ...]
+    steps: dict[str, StepMeaning]
+    facts: dict[str, str]
+
+    @property
+    def coordinator(self) -> str:
+        """The qualified name of the coordinator's machine; empty if the protocol has none."""
+        name = f"{self.name}.{COORDINATOR}"
+        return name if name in self.machines else ""
+
+    def routes_from(self, machine: str, message: str) -> tuple[Route, ...]:
+        """Where a message goes that this machine sends."""
+        return tuple(route for route in self.routes if route.sender == machine and route.message == message)
+
+    def senders(self, machine: str, message: str) -> tuple[str, ...]:
+        """Which machines send this message to this machine."""
+        return tuple(route.sender for route in self.routes if route.receiver == machine and route.message == message)
+
+
+def compile_protocol(protocol: Protocol) -> Program:
+    """Composes one protocol; raises `SpecError` when it names a protocol, role or machine that does not exist."""
+    parts = [*_over(protocol, ()), protocol]
+    machines = {f"{part.name}.{role}": machine for part in parts for role, machine in part.machines.items()}
+    roles = _roles(protocol, machines)
+    active = protocol.groups.get("active", ())
+    return Program(
+        name=protocol.name,
+        machines=machines,
+        roles=roles,
+        started={role: tuple(m for m in inside if role in active and not m.startswith(protocol.name + ".")) for role, inside in roles.items()}
+        if protocol.over and any(machine.runs for machine in protocol.machines.values())
+        else {role: inside[:1] for role, inside in roles.items()},
+        groups=protocol.groups,
+        kinds={kind: queue for part in parts for kind, queue in part.kinds.items()},
+        votes=tuple(vote for part in parts for vote in part.votes),
+        waves={wake: answer for part in parts for wake, answer in part.waves.items()},
+        deadlines={name: seconds for part in parts for name, seconds in part.deadlines.items()},
+        routes=_routes(parts, machines, roles),
+        steps={step.name: step.meaning for m in machines.values() for state in m.states.values() for step in state.steps},
+        facts=vocabulary().facts,
+    )
+
+
+@cache
+def program(name: str) -> Program:
+    """The compiled program of a shipped protocol."""
+    return compile_protocol(load(name))
+
+
+def _over(protocol: Protocol, above: tuple[str, ...]) -> list[Protocol]:
+    if protocol.name in above:
+        raise SpecError(f"{protocol.path}: `over:` goes in a circle: {' -> '.join([*above, protocol.name])}")
+    found: list[Protocol] = []
+    for name in protocol.over:
+        part = load(name)
+        for below in [*_over(part, (*above, protocol.name)), part]:
+            if below.name not in [other.name for other in found]:
+                found.append(below)
+    return found
+
+
+def _roles(protocol: Protocol, machines: dict[str, Machine]) -> dict[str, tuple[str, ...]]:
+    """Which machines live in an engine of each role; a protocol without `runs` has one role of engine, `engine`."""
+    own = {role: machine for role, machine in protocol.machines.items() if role != COORDINATOR}
+    if any(machine.runs for machine in own.values()):
+        for role, machine in own.items():
+            missing = [name for name in machine.runs if name not in machines]
+            if missing:
+                raise SpecError(f"{protocol.path}: machines.{role}.runs: no machine `{missing[0]}`; `over:` brings {', '.join(machines)}")
+        return {role: (f"{protocol.name}.{role}", *machine.runs) for role, machine in own.items()}
+    inside = [name for name in machines if not name.endswith("." + COORDINATOR)]
+    return {"engine": tuple(sorted(inside, key=lambda name: not name.startswith(protocol.name + ".")))}
+
+
+def _routes(parts: list[Protocol], machines: dict[str, Machine], roles: dict[str, tuple[str, ...]]) -> tuple[Route, ...]:
+    routes: dict[Route, None] = {}
+    for part in parts:
+        for message in part.messages.values():
+            for sender in message.senders:
+                for receiver in message.receivers:
+                    source, target = (_qualified(part, name, machines) for name in (sender, receiver))
+                    local = any(source in inside and target in inside for inside in roles.values()) and source != target
+                    routes[Route(message.name, source, target, local, source == target)] = None
+    return tuple(routes)
+
+
+def _qualified(part: Protocol, name: str, machines: dict[str, Machine]) -> str:
+    if name in OUTSIDE:
+        return name
+    full = name if "." in name else f"{part.name}.{name}"
+    if full not in machines:
+        raise SpecError(f"{part.path}: messages: no machine `{full}`; there are {', '.join(machines)}")
+    return full

@@ -1,0 +1,120 @@
+"""The spec language as it is written: one struct per kind of mapping in a spec file. `protocol` gives it meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
+Step = str | dict[str, str]
+Means = Literal["local", "rendezvous", "agree", "post", "wait", "await", "rename", "launch"]
+Kind = Literal["world", "dp", "ep", "eplb"]
+
+
+class State(msgspec.Struct, forbid_unknown_fields=True):
+    """One state: what it sends on entering, what it does, and what ends it."""
+
+    sends: str | list[str] = []
+    background: list[Step] | None = None
+    foreground: list[Step] | None = None
+    steps: list[Step] | None = None
+    serves: bool = True
+    leave: dict[str, str] = {}
+
+
+class Phase(msgspec.Struct, forbid_unknown_fields=True):
+    """States that share a deadline and the exits of `leave`."""
+
+    states: dict[str, State]
+    within: str = ""
+    leave: dict[str, str] = {}
+
+
+class Machine(msgspec.Struct, forbid_unknown_fields=True):
+    """What one role does: phases with states, and the ends it may reach."""
+
+    count: Literal["1", "N", "M", "K", "E"] | Literal[1]
+    phases: dict[str, Phase]
+    ends: dict[str, State] = {}
+    starts: dict[str, str] = {}
+    inside: str = ""
+    runs: list[str] = []
+    runs_in: str = ""
+    holds: list[str] = []
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True):
+    """A protocol file."""
+
+    protocol: Name
+    machines: dict[str, Machine]
+    groups: dict[str, list[str]]
+    messages: dict[str, str]
+    over: list[str] = []
+    kinds: dict[Kind, Literal["host", "device"]] = {}
+    votes: list[str] = []
+    waves: dict[str, str] = {}
+    deadlines: dict[str, float] = {}
+
+
+class StepMeaning(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What a step means to checker, monitor and interpreter; see the head of spec/steps.yaml."""
+
+    means: Means
+    kind: Kind | None = None
+    queue: Literal["host", "device"] = "host"
+    synchronises: Literal["all", "none"] = "all"
+    requires: list[str] = []
+    awaits: list[str] = []
+    provides: list[str] = []
+    ends: list[str] = []
+    asks: str = ""
+    answers: list[str] = []
+    issues: list[str] = []
+    repeats: Literal["once", "layers"] = "once"
+    at: Literal["core", "worker", "eplb", "client"] = "core"
+
+
+class Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
+    """spec/steps.yaml: every fact with the property that is refuted where it is missing, and every step."""
+
+    facts: dict[str, str]
+    steps: dict[str, StepMeaning]
+
+
+class Edit(msgspec.Struct, forbid_unknown_fields=True):
+    """One edit of a patch at `role.state`; exactly one of the verbs is given."""
+
+    at: str
+    leave: dict[str, str] | None = None
+    sends: str | list[str] | None = None
+    add: Step | None = None
+    drop: str | None = None
+    move: str | None = None
+    before: str | None = None
+    after: str | None = None
+    thread: Literal["background", "foreground", "steps"] | None = None
+
+
+class Patch(msgspec.Struct, forbid_unknown_fields=True):
+    """A small edit of a protocol that makes it wrong, and the property that must refute it."""
+
+    patch: Name
+    of: str
+    says: str
+    refuted: str
+    edits: list[Edit]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of protocol files, of the vocabulary and of patches, for editors."""
+    (file, vocabulary, patch), components = msgspec.json.schema_components(
+        [File, Vocabulary, Patch], ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "elasticfsm spec language",
+        "anyOf": [file, vocabulary, patch],
+        "$defs": components,
+    }

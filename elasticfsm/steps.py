@@ -1,0 +1,70 @@
+"""The eight meanings that a step may have, and what follows from each for checker, monitor and interpreter."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from elasticfsm.language import StepMeaning, Vocabulary
+from elasticfsm.reading import Document, read
+
+SPEC = Path(__file__).parent / "spec"
+
+COLLECTIVE = frozenset({"rendezvous", "agree", "post"})  # has a place in the order of its group
+BLOCKS = frozenset({"rendezvous", "agree", "wait", "await"})  # may wait for somebody else
+PROPERTIES = (
+    "no_deadlock",
+    "good_end",
+    "commits",
+    "agreement",
+    "collective_order",
+    "membership",
+    "contracts",
+    "no_use_after_destroy",
+    "no_transfer_at_switch",
+    "placement",
+    "coverage",
+    "requests_kept",
+)
+
+
+@cache
+def vocabulary(path: Path = SPEC / "steps.yaml") -> Vocabulary:
+    """Loads spec/steps.yaml; raises `SpecError` when a step or fact is malformed."""
+    document = read(path)
+    steps = {
+        name: document.convert(data, StepMeaning, ("steps", name)) for name, data in document.data.get("steps", {}).items()
+    }
+    loaded: Vocabulary = document.convert({**document.data, "steps": {}}, Vocabulary, ())
+    loaded.steps = steps
+    for fact, name in loaded.facts.items():
+        if name not in PROPERTIES:
+            raise document.wrong(("facts", fact), f"expected one of {', '.join(PROPERTIES)}, found `{name}`")
+    for step, meaning in steps.items():
+        _check_meaning(document, step, meaning, loaded.facts)
+    return loaded
+
+
+def _check_meaning(document: Document, step: str, meaning: StepMeaning, facts: dict[str, str]) -> None:
+    if meaning.means in COLLECTIVE and meaning.kind is None:
+        raise document.wrong(("steps", step), f"a step that means `{meaning.means}` needs `kind:` (world, dp, ep or eplb)")
+    if meaning.means == "await" and not meaning.awaits:
+        raise document.wrong(("steps", step), "a step that means `await` needs `awaits:`, else it would wait for nothing")
+    for field in ("requires", "awaits", "provides", "ends"):
+        for fact in getattr(meaning, field):
+            if fact_pattern(fact, facts) is None:
+                place = ("steps", step, field)
+                raise document.wrong(place, f"unknown fact `{fact}`; `facts:` above lists {', '.join(facts)}")
+
+
+def fact_pattern(fact: str, facts: dict[str, str]) -> str | None:
+    """The entry of `facts:` that a fact belongs to: `standby exists` and `{} exists` belong to `* exists`."""
+    words = fact.split()
+    if words[0] == "all":
+        words = words[2:]
+    if words[-1] == "*":
+        return "*"
+    if " ".join(words) in facts:
+        return " ".join(words)
+    starred = " ".join(["*", *words[1:]])
+    return starred if starred in facts else None
