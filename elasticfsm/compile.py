@@ -65,21 +65,21 @@ def compile_protocol(protocol: Protocol) -> Program:
     parts = [*_over(protocol, ()), protocol]
     machines = {f"{part.name}.{role}": machine for part in parts for role, machine in part.machines.items()}
     roles = _roles(protocol, machines)
-    active = protocol.groups.get("active", ())
+    routes = _routes(parts, machines, roles)
     return Program(
         name=protocol.name,
         machines=machines,
         roles=roles,
-        started={role: tuple(m for m in inside if role in active and not m.startswith(protocol.name + ".")) for role, inside in roles.items()}
-        if protocol.over and any(machine.runs for machine in protocol.machines.values())
-        else {role: inside[:1] for role, inside in roles.items()},
+        started=_started(protocol, machines, roles, routes),
         groups=protocol.groups,
         kinds={kind: queue for part in parts for kind, queue in part.kinds.items()},
         votes=tuple(vote for part in parts for vote in part.votes),
         waves={wake: answer for part in parts for wake, answer in part.waves.items()},
         deadlines={name: seconds for part in parts for name, seconds in part.deadlines.items()},
-        routes=_routes(parts, machines, roles),
-        steps={step.name: step.meaning for m in machines.values() for state in m.states.values() for step in state.steps},
+        routes=routes,
+        steps={
+            step.name: step.meaning for m in machines.values() for state in m.states.values() for step in state.steps
+        },
         facts=vocabulary().facts,
     )
 
@@ -109,13 +109,33 @@ def _roles(protocol: Protocol, machines: dict[str, Machine]) -> dict[str, tuple[
         for role, machine in own.items():
             missing = [name for name in machine.runs if name not in machines]
             if missing:
-                raise SpecError(f"{protocol.path}: machines.{role}.runs: no machine `{missing[0]}`; `over:` brings {', '.join(machines)}")
+                raise SpecError(
+                    f"{protocol.path}: machines.{role}.runs: no machine `{missing[0]}`; `over:` brings {', '.join(machines)}"
+                )
         return {role: (f"{protocol.name}.{role}", *machine.runs) for role, machine in own.items()}
     inside = [name for name in machines if not name.endswith("." + COORDINATOR)]
     return {"engine": tuple(sorted(inside, key=lambda name: not name.startswith(protocol.name + ".")))}
 
 
-def _routes(parts: list[Protocol], machines: dict[str, Machine], roles: dict[str, tuple[str, ...]]) -> tuple[Route, ...]:
+def _started(
+    protocol: Protocol, machines: dict[str, Machine], roles: dict[str, tuple[str, ...]], routes: tuple[Route, ...]
+) -> dict[str, tuple[str, ...]]:
+    """The machines that run already on members of `active`: those that something outside their protocol starts."""
+
+    def runs(name: str) -> bool:
+        starts = machines[name].starts
+        return any(r.receiver == name and r.message in starts and r.sender == "outside" for r in routes)
+
+    active = protocol.groups.get("active", ())
+    return {
+        role: tuple(filter(runs, inside)) if active == ("engine",) or role in active else ()
+        for role, inside in roles.items()
+    }
+
+
+def _routes(
+    parts: list[Protocol], machines: dict[str, Machine], roles: dict[str, tuple[str, ...]]
+) -> tuple[Route, ...]:
     routes: dict[Route, None] = {}
     for part in parts:
         for message in part.messages.values():

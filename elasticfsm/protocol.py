@@ -12,7 +12,9 @@ from elasticfsm.errors import SpecError
 from elasticfsm.reading import Document, Place, read
 from elasticfsm.steps import SPEC, vocabulary
 
-GuardKind = Literal["done", "failed", "expired", "wanted", "unwanted", "agreed", "received", "all", "all alive", "any", "answer"]
+GuardKind = Literal[
+    "done", "failed", "expired", "wanted", "unwanted", "agreed", "received", "all", "all alive", "any", "answer"
+]
 Thread = Literal["background", "foreground", "steps", ""]
 _BARE = ("done", "failed", "expired", "wanted", "unwanted")
 _NAMED = ("agreed", "received", "all alive", "all", "any", "answer")
@@ -194,7 +196,9 @@ def _machine(document: Document, role: str, raw: language.Machine) -> Machine:
                 raise document.wrong(place, f"the state `{name}` stands in two phases; give one another name")
             states[name] = _state(document, name, state, phase_name, phase, place)
     for name, state in raw.ends.items():
-        states[name] = _state(document, name, state, "", language.Phase(states={}), ("machines", role, "ends", name), end=True)
+        states[name] = _state(
+            document, name, state, "", language.Phase(states={}), ("machines", role, "ends", name), end=True
+        )
     return Machine(
         role=role,
         count=str(raw.count),
@@ -208,7 +212,13 @@ def _machine(document: Document, role: str, raw: language.Machine) -> Machine:
 
 
 def _state(
-    document: Document, name: str, raw: language.State, phase_name: str, phase: language.Phase, place: Place, end: bool = False
+    document: Document,
+    name: str,
+    raw: language.State,
+    phase_name: str,
+    phase: language.Phase,
+    place: Place,
+    end: bool = False,
 ) -> State:
     threads: list[Thread] = [t for t in ("background", "foreground", "steps") if getattr(raw, t) is not None]
     if len(threads) > 1:
@@ -265,4 +275,18 @@ def shipped() -> list[str]:
     return sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))
 
 
-__all__ = ["Guard", "Leave", "Machine", "Message", "Protocol", "SpecError", "State", "Step", "find", "load", "parse", "resolve", "shipped"]
+__all__ = [
+    "Guard",
+    "Leave",
+    "Machine",
+    "Message",
+    "Protocol",
+    "SpecError",
+    "State",
+    "Step",
+    "find",
+    "load",
+    "parse",
+    "resolve",
+    "shipped",
+]

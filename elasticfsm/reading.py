@@ -19,7 +19,9 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:int")]
+    first: [
+        (tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:int")
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
@@ -48,7 +50,9 @@ class Document:
             seen: set[str] = set()
             for key, value in node.value:
                 if key.value in seen:
-                    raise SpecError(f"{self.path}:{key.start_mark.line + 1}: the key `{key.value}` stands here twice; remove one")
+                    raise SpecError(
+                        f"{self.path}:{key.start_mark.line + 1}: the key `{key.value}` stands here twice; remove one"
+                    )
                 seen.add(key.value)
                 self.lines[(*place, key.value)] = key.start_mark.line + 1
                 self._walk(value, (*place, key.value))
@@ -73,7 +77,9 @@ class Document:
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
             text, _, inner = str(error).partition(" - at `")
-            deeper = tuple(int(p) if p.isdigit() else p for p in re.findall(r"[\w]+", inner.removeprefix("$").rstrip("`")))
+            deeper = tuple(
+                int(p) if p.isdigit() else p for p in re.findall(r"[\w]+", inner.removeprefix("$").rstrip("`"))
+            )
             raise self.wrong(place + _existing(data, deeper), text.replace("Object", "the mapping")) from error
 
 
@@ -83,7 +89,9 @@ def read(path: Path | str) -> Document:
     try:
         return Document(path, path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise SpecError(f"{path}: no such file; `elasticfsm check` without an argument checks the shipped protocols") from error
+        raise SpecError(
+            f"{path}: no such file; `elasticfsm check` without an argument checks the shipped protocols"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}") from error
 

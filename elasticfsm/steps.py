@@ -33,7 +33,8 @@ def vocabulary(path: Path = SPEC / "steps.yaml") -> Vocabulary:
     """Loads spec/steps.yaml; raises `SpecError` when a step or fact is malformed."""
     document = read(path)
     steps = {
-        name: document.convert(data, StepMeaning, ("steps", name)) for name, data in document.data.get("steps", {}).items()
+        name: document.convert(data, StepMeaning, ("steps", name))
+        for name, data in document.data.get("steps", {}).items()
     }
     loaded: Vocabulary = document.convert({**document.data, "steps": {}}, Vocabulary, ())
     loaded.steps = steps
@@ -47,9 +48,13 @@ def vocabulary(path: Path = SPEC / "steps.yaml") -> Vocabulary:
 
 def _check_meaning(document: Document, step: str, meaning: StepMeaning, facts: dict[str, str]) -> None:
     if meaning.means in COLLECTIVE and meaning.kind is None:
-        raise document.wrong(("steps", step), f"a step that means `{meaning.means}` needs `kind:` (world, dp, ep or eplb)")
+        raise document.wrong(
+            ("steps", step), f"a step that means `{meaning.means}` needs `kind:` (world, dp, ep or eplb)"
+        )
     if meaning.means == "await" and not meaning.awaits:
-        raise document.wrong(("steps", step), "a step that means `await` needs `awaits:`, else it would wait for nothing")
+        raise document.wrong(
+            ("steps", step), "a step that means `await` needs `awaits:`, else it would wait for nothing"
+        )
     for field in ("requires", "awaits", "provides", "ends"):
         for fact in getattr(meaning, field):
             if fact_pattern(fact, facts) is None:
