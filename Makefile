@@ -1,0 +1,62 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# PYTHON chooses the interpreter, PIP_ARGS is handed to pip (for another index or a local CPU torch).
+PYTHON   ?= $(shell command -v python3.11 || command -v python3)
+PIP_ARGS ?=
+VENV     := .venv
+BIN      := $(VENV)/bin
+DEMO     ?=
+TESTS    ?= tests
+
+.PHONY: help demo test check check-deep fuzz bench lint format draw install tools clean
+
+help:  ## say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
+
+demo: install  ## a trained model grows from 2 engines to 4 and shrinks back while it serves (DEMO="--path 1,3,1")
+	$(BIN)/elasticfsm demo $(DEMO)
+
+test: install tools  ## lint, stale diagrams, all tests (CPU)
+	$(MAKE) --no-print-directory lint
+	$(BIN)/elasticfsm draw --check
+	$(BIN)/elasticfsm schema --check
+	$(BIN)/python -m pytest $(TESTS)
+
+check: install  ## explore every shipped protocol and every faulty one
+	$(BIN)/elasticfsm check
+
+fuzz: install  ## the stateful test with many more examples
+	ELASTICFSM_EXAMPLES=2000 $(BIN)/python -m pytest tests/stateful --timeout 3600
+
+bench: install  ## what a rescale costs, in ratios measured side by side
+	$(BIN)/elasticfsm bench switch
+
+lint: install  ## ruff, mypy, spec lint
+	$(BIN)/ruff check elasticfsm runtime tests tools
+	$(BIN)/ruff format --check elasticfsm runtime tests tools
+	$(BIN)/mypy -p elasticfsm
+	$(BIN)/elasticfsm lint
+
+format: install  ## ruff, writing
+	$(BIN)/ruff check --fix elasticfsm runtime tests tools
+	$(BIN)/ruff format elasticfsm runtime tests tools
+
+draw: install tools  ## regenerate diagrams/ and the schema
+	$(BIN)/elasticfsm draw
+	$(BIN)/elasticfsm schema
+
+install: $(VENV)/installed  ## a virtual environment with everything
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; give it as PYTHON=/path/to/python3"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; give another as PYTHON=..."; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || tools/system-packages python3-venv
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q $(PIP_ARGS) -c constraints.txt torch   # alone and first: the CPU build
+	$(BIN)/pip install -q $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+tools:
+	@command -v dot >/dev/null && command -v mscgen >/dev/null || tools/system-packages graphviz mscgen
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
