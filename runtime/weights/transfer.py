@@ -1,0 +1,169 @@
+"""The one interface through which weights move, and what its implementations share: pieces, regions, checksums."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import msgspec
+import torch
+from torch import Tensor
+
+from elasticfsm.errors import TransferError
+
+from .limit import Limit
+
+Kind = Literal["nixl", "p2p"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a named region between this engine and a peer.
+
+    Incoming: bytes [offset, offset + nbytes of `tensor`) of the peer's region land in `tensor`. Outgoing: `tensor`
+    holds those bytes of our region. `peer` is an engine id, `tensor` contiguous and of any dtype.
+    """
+
+    peer: str
+    region: str
+    offset: int
+    tensor: Tensor
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """Contiguous memory: address and length in bytes, device index (0 for CPU), NIXL memory type."""
+
+    address: int
+    nbytes: int
+    device: int
+    memory: Literal["DRAM", "VRAM"]
+
+    @property
+    def end(self) -> int:
+        """First address behind the run."""
+        return self.address + self.nbytes
+
+
+class Region(msgspec.Struct, frozen=True):
+    """A named sequence of runs that peers address by byte offset into their concatenation."""
+
+    name: str
+    runs: list[Run]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all runs."""
+        return sum(run.nbytes for run in self.runs)
+
+    def cut(self, offset: int, nbytes: int) -> list[Run]:
+        """Return the memory behind [offset, offset + nbytes); raises TransferError outside of the region."""
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise TransferError(f"bytes {offset} to {offset + nbytes} of region {self.name!r} ({self.nbytes} bytes)")
+        found, start = [], 0
+        for run in self.runs:
+            low, high = max(offset, start), min(offset + nbytes, start + run.nbytes)
+            if low < high:
+                found.append(Run(run.address + low - start, high - low, run.device, run.memory))
+            start += run.nbytes
+        return found
+
+
+class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an engine publishes so that peers can read from it. `agent` is empty with p2p."""
+
+    engine: str
+    kind: Kind
+    agent: str
+    metadata: bytes
+    regions: list[Region]
+
+
+class Transfer(Protocol):
+    """Moves bytes between engines. One operation at a time; any thread, implementations lock."""
+
+    kind: Kind
+    engine: str
+    moved: dict[str, int]  # bytes received, by path; for reports
+
+    def offer(self, region: str, tensors: Sequence[Tensor]) -> None:
+        """Make the concatenation of `tensors` readable under a name; they must stay allocated until withdrawn."""
+        ...
+
+    def describe(self, regions: Sequence[str]) -> bytes:
+        """Return the encoded Offer of these regions, for our own channel."""
+        ...
+
+    def connect(self, peer: str, offer: bytes, limit: Limit) -> None:
+        """Get ready to read what `peer` offers; pays for the wire-up now. Raises TransferError."""
+        ...
+
+    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], limit: Limit) -> None:
+        """Block until every incoming piece has landed (and, with p2p, every outgoing one has left).
+
+        Both ends list the pieces between them in the same order. Raises TransferError; the incoming tensors
+        are then quarantined: somebody may still write into them, so never use or free them by hand.
+        """
+        ...
+
+    def withdraw(self, region: str) -> None:
+        """End an offer. It revokes nothing: the caller knows that all readers have finished."""
+        ...
+
+    def forget(self, peer: str) -> None:
+        """Drop what is known of a peer; harmless when nothing is."""
+        ...
+
+    def pump(self) -> None:
+        """Serve peers that are connecting to us; cheap, never blocks. Called about every few milliseconds."""
+        ...
+
+    def close(self) -> None:
+        """Withdraw everything and let go of all peers."""
+        ...
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """Return the contiguous tensor's own memory as uint8 [nbytes]; raises TransferError if it has gaps."""
+    if not tensor.is_contiguous():
+        raise TransferError(f"a tensor of shape {tuple(tensor.shape)} and stride {tensor.stride()} is not contiguous")
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def run_of(tensor: Tensor) -> Run:
+    """Return where a tensor lies."""
+    raw = as_bytes(tensor)
+    on_gpu = raw.device.type == "cuda"
+    return Run(raw.data_ptr(), raw.numel(), raw.device.index or 0 if on_gpu else 0, "VRAM" if on_gpu else "DRAM")
+
+
+def merged(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs with neighbours joined, in the order given: one descriptor instead of many."""
+    joined: list[Run] = []
+    for run in runs:
+        last = joined[-1] if joined else None
+        if last and (last.end, last.device, last.memory) == (run.address, run.device, run.memory):
+            joined[-1] = Run(last.address, last.nbytes + run.nbytes, last.device, last.memory)
+        elif run.nbytes:
+            joined.append(run)
+    return joined
+
+
+def checksum(tensor: Tensor) -> int:
+    """Return the CRC-32 of a tensor's bytes. A tensor on a GPU is copied to the host first."""
+    return zlib.crc32(memoryview(as_bytes(tensor).cpu().numpy()))
+
+
+def decode_offer(offer: bytes, peer: str, kind: Kind) -> Offer:
+    """Return the Offer of `peer`; raises TransferError if it is garbage, somebody else's or of another kind."""
+    try:
+        decoded = msgspec.msgpack.decode(offer, type=Offer)
+    except msgspec.MsgspecError as error:
+        raise TransferError(f"the offer of engine {peer} cannot be read: {error}") from error
+    if (decoded.engine, decoded.kind) != (peer, kind):
+        raise TransferError(
+            f"engine {decoded.engine} offers its weights by {decoded.kind}; expected engine {peer} by {kind}: "
+            "start all engines of a deployment with the same transfer"
+        )
+    return decoded
