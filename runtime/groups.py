@@ -1,0 +1,221 @@
+"""The process groups of one engine: at most an active generation beside a standby or a retired one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticfsm.errors import GroupError, RequestRefused
+
+from .creation import KINDS, Creation, Limits, Plan
+from .deadline import Cancelled, Deadline
+from .group import Group, Unwatched, Watch
+from .identity import Identity
+from .reaper import Reaper
+
+NAMES = ("active", "standby", "retired")
+
+
+@dataclass(eq=False)
+class Generation:
+    """Four groups over the same ordered members; ranks are per generation, engine ids are stable."""
+
+    number: int
+    operation: str
+    members: tuple[str, ...]
+    rank: int
+    world: Group
+    dp: Group
+    ep: Group
+    eplb: Group
+
+    @property
+    def world_size(self) -> int:
+        """How many engines."""
+        return len(self.members)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The four groups, in the order in which they were created."""
+        return (self.world, self.dp, self.ep, self.eplb)
+
+    def rename(self, name: str) -> None:
+        """Label the groups "<kind>.<name>"."""
+        for kind, group in zip(KINDS, self.groups, strict=True):
+            group.label = f"{kind}.{name}"
+
+    def cut(self, reason: str) -> None:
+        """Cut all groups."""
+        for group in self.groups:
+            group.cut(reason)
+
+
+class Groups:
+    """The adapter behind the steps `groups.*`: create, join, switch, revert, destroy.
+
+    `create` and `join` wait for peers (GroupError, DeadlineExpired or GroupCut if they fail); all else is local.
+    `cancel` and `cut` may be called from any thread, all other methods belong to the thread that runs the steps.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        watch: Watch | None = None,
+        *,
+        reaper: Reaper | None = None,
+        limits: Limits | None = None,
+        host: str = "127.0.0.1",
+        backend: str = "gloo",
+    ) -> None:
+        self.active: Generation | None = None
+        self.standby: Generation | None = None
+        self.retired: Generation | None = None
+        self.reaper = reaper or Reaper()
+        self.limits = limits or Limits()
+        self._store = store
+        self._watch: Watch = watch or Unwatched()
+        self._host = host
+        self._backend = backend
+        self._plan: Plan | None = None
+        self._cancelled = threading.Event()
+        self._lock = threading.RLock()
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def plan(self, operation: str, generation: int, members: Sequence[str], me: str, store: str | None = None) -> None:
+        """Say what `create` shall create; `members` in rank order, `store` if it is not the one given at start."""
+        self._store = store or self._store
+        self._plan = Plan(operation, generation, tuple(members), me, self._store)
+        self._cancelled.clear()
+
+    def create(self, name: str = "standby", cancelled: Cancelled = None) -> None:
+        """Create the planned generation under `name`; every member calls it, it blocks until all have.
+
+        Waits first until the local retired generation is gone, so that at most two exist.
+        """
+        plan = self._plan
+        if plan is None:
+            raise RequestRefused(f"no plan for {name}: call plan() before create()")
+        if self._get(name) is not None:
+            raise RequestRefused(f"{name} exists already: destroy it before another one is created")
+        stop = _either(self._cancelled, cancelled)
+        self._wait_retired(Deadline(self.limits.connect, f"{plan.prefix} waits for the retired generation", stop))
+        made = Creation(plan, self.limits, self._host, self._backend).result(stop, self.reaper)
+        size = len(plan.members)
+        groups = [
+            Group(
+                f"{kind}.{name}",
+                backend,
+                plan.rank,
+                size,
+                wires=wires,
+                reaper=self.reaper,
+                watch=self._watch,
+                within=self.limits.step,
+            )
+            for kind, (backend, wires) in zip(KINDS, made, strict=True)
+        ]
+        with self._lock:
+            setattr(self, name, Generation(plan.number, plan.operation, plan.members, plan.rank, *groups))
+
+    def join(
+        self, name: str = "standby", within: float = 5.0, facts: Mapping[str, int] | None = None
+    ) -> Mapping[str, int]:
+        """Meet all members of a generation on its dp group; returns what all of them agree on.
+
+        Compared are operation, generation and `facts` (63-bit integers under the same names on all ranks, such as the
+        hash of the expert map); IdentityMismatch names the one that differs. Blocks at most `within` seconds.
+        """
+        generation = self.need(name)
+        identity = Identity(("operation", "generation", *sorted(facts or {})))
+        values = {"generation": generation.number, **(facts or {})}
+        return identity.compare(generation.dp, generation.operation, values, within)
+
+    def switch(self) -> None:
+        """Rename: active becomes retired, standby becomes active; a swap of pointers."""
+        with self._lock:
+            if self.standby is None or self.retired is not None:
+                raise GroupError(f"cannot switch: {self._state()}; expected a standby and no retired generation")
+            self.retired, self.active, self.standby = self.active, self.standby, None
+            self._relabel()
+
+    def revert(self) -> None:
+        """Rename back: active becomes standby, retired becomes active; possible until `retired` is destroyed."""
+        with self._lock:
+            if self.retired is None or self.standby is not None:
+                raise GroupError(f"cannot revert: {self._state()}; expected a retired and no standby generation")
+            self.standby, self.active, self.retired = self.active, self.retired, None
+            self._relabel()
+
+    def destroy(self, name: str) -> None:
+        """Give a generation to the reaper; local, returns at once, idempotent, never a collective."""
+        with self._lock:
+            generation = self._get(name)
+            setattr(self, name, None)
+        if generation is not None:
+            generation.cut("destroyed by this engine")
+
+    # -- from other threads ------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Make the running `create` (or the next one of this plan) raise GroupCut within a second."""
+        self._cancelled.set()
+
+    def cut(self, name: str, reason: str) -> None:
+        """Cut all groups of a generation, freeing whoever waits in them; the name keeps them until `destroy`."""
+        with self._lock:
+            generation = self._get(name)
+        if generation is not None:
+            generation.cut(reason)
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def need(self, name: str) -> Generation:
+        """The generation of that name; GroupError when there is none."""
+        generation = self._get(name)
+        if generation is None:
+            raise GroupError(f"there is no {name} generation: {self._state()}")
+        return generation
+
+    def alive(self) -> Iterator[Generation]:
+        """The generations that exist now."""
+        with self._lock:
+            found = [generation for name in NAMES if (generation := self._get(name)) is not None]
+        yield from found
+
+    def close_all(self, within: float = 5.0) -> list[str]:
+        """Destroy everything and wait for the reaper; returns the labels of what remained, empty when all is gone."""
+        self.cancel()
+        for name in NAMES:
+            self.destroy(name)
+        return self.reaper.close(within)
+
+    def _get(self, name: str) -> Generation | None:
+        if name not in NAMES:
+            raise RequestRefused(f"no generation is called {name!r}; there are {', '.join(NAMES)}")
+        found: Generation | None = getattr(self, name)
+        return found
+
+    def _state(self) -> str:
+        numbers = ((name, self._get(name)) for name in NAMES)
+        return ", ".join(f"{name} is {found.number if found else 'none'}" for name, found in numbers)
+
+    def _relabel(self) -> None:
+        for name in NAMES:
+            generation = self._get(name)
+            if generation is not None:
+                generation.rename(name)
+
+    def _wait_retired(self, deadline: Deadline) -> None:
+        while self.retired is not None:
+            time.sleep(deadline.slice(0.01))
+        self.reaper.wait_empty(deadline)
+
+
+def _either(event: threading.Event, other: Cancelled) -> Cancelled:
+    if other is None:
+        return event
+    ask = other.is_set if isinstance(other, threading.Event) else other
+    return lambda: event.is_set() or ask()
