@@ -109,9 +109,8 @@ def _roles(protocol: Protocol, machines: dict[str, Machine]) -> dict[str, tuple[
         for role, machine in own.items():
             missing = [name for name in machine.runs if name not in machines]
             if missing:
-                raise SpecError(
-                    f"{protocol.path}: machines.{role}.runs: no machine `{missing[0]}`; `over:` brings {', '.join(machines)}"
-                )
+                place, known = f"{protocol.path}: machines.{role}.runs", ", ".join(machines)
+                raise SpecError(f"{place}: no machine `{missing[0]}`; `over:` brings {known}")
         return {role: (f"{protocol.name}.{role}", *machine.runs) for role, machine in own.items()}
     inside = [name for name in machines if not name.endswith("." + COORDINATOR)]
     return {"engine": tuple(sorted(inside, key=lambda name: not name.startswith(protocol.name + ".")))}

@@ -9,6 +9,7 @@ import msgspec
 
 from elasticfsm import language
 from elasticfsm.errors import SpecError
+from elasticfsm.parsing import parse
 from elasticfsm.reading import Document, Place, read
 from elasticfsm.steps import SPEC, vocabulary
 
@@ -60,6 +61,7 @@ class Leave(msgspec.Struct, frozen=True):
 
     guard: Guard
     target: str
+    shared: bool = False  # an exit of the phase, not written in the state itself
 
 
 class State(msgspec.Struct, frozen=True):
@@ -133,42 +135,6 @@ def find(path: Path | str) -> Path:
     return shipped if shipped.exists() else Path(path)
 
 
-def parse(document: Document) -> language.File:
-    """Decodes a document key by key, so that an error can name the state in which it stands."""
-    data = dict(document.data)
-    machines: dict[str, language.Machine] = {}
-    for role, body in _mapping(document, data.get("machines"), ("machines",)).items():
-        place: Place = ("machines", role)
-        raw = dict(_mapping(document, body, place))
-        phases = _mapping(document, raw.pop("phases", None), (*place, "phases"))
-        ends = _mapping(document, raw.pop("ends", {}), (*place, "ends"))
-        machine = document.convert({**raw, "phases": {}}, language.Machine, place)
-        machine.phases = {name: _phase(document, phase, (*place, "phases", name)) for name, phase in phases.items()}
-        machine.ends = {
-            name: document.convert(state or {}, language.State, (*place, "ends", name)) for name, state in ends.items()
-        }
-        machines[role] = machine
-    file: language.File = document.convert({**data, "machines": {}}, language.File, ())
-    file.machines = machines
-    return file
-
-
-def _phase(document: Document, data: object, place: Place) -> language.Phase:
-    raw = dict(_mapping(document, data, place))
-    states = _mapping(document, raw.pop("states", None), (*place, "states"))
-    phase: language.Phase = document.convert({**raw, "states": {}}, language.Phase, place)
-    phase.states = {
-        name: document.convert(state, language.State, (*place, "states", name)) for name, state in states.items()
-    }
-    return phase
-
-
-def _mapping(document: Document, data: object, place: Place) -> dict[str, object]:
-    if not isinstance(data, dict):
-        raise document.wrong(place, f"expected a mapping, found {'nothing' if data is None else type(data).__name__}")
-    return data
-
-
 def resolve(file: language.File, document: Document) -> Protocol:
     """Gives meaning to a parsed file: guards, steps, messages and the exits that a phase shares."""
     machines = {role: _machine(document, role, machine) for role, machine in file.machines.items()}
@@ -177,7 +143,7 @@ def resolve(file: language.File, document: Document) -> Protocol:
         name=file.protocol,
         path=str(document.path),
         over=tuple(file.over),
-        kinds=dict(file.kinds),
+        kinds={str(kind): str(queue) for kind, queue in file.kinds.items()},
         groups={name: tuple(roles) for name, roles in file.groups.items()},
         messages=messages,
         votes=tuple(file.votes),
@@ -226,9 +192,11 @@ def _state(
     thread: Thread = threads[0] if threads else ""
     listed: list[language.Step] = getattr(raw, thread) if thread else []
     steps = tuple(_step(document, step, (*place, thread, index)) for index, step in enumerate(listed))
-    own = {guard: target for guard, target in raw.leave.items()}
-    shared = {guard: target for guard, target in phase.leave.items() if guard not in own}
-    ways = tuple(Leave(_guard(document, g, (*place, "leave", g)), t) for g, t in {**own, **shared}.items())
+    shared = {guard: target for guard, target in phase.leave.items() if guard not in raw.leave}
+    ways = tuple(
+        Leave(_guard(document, guard, (*place, "leave", guard)), target, guard in shared)
+        for guard, target in {**raw.leave, **shared}.items()
+    )
     sends = (raw.sends,) if isinstance(raw.sends, str) else tuple(raw.sends)
     return State(name, phase_name, phase.within, thread, steps, sends, ways, raw.serves, end)
 
