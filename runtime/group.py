@@ -188,11 +188,11 @@ class Group:
 
     def send(self, t: Tensor, peer: int) -> None:
         """Send `t` to rank `peer`, which calls recv; returns when the tensor may be changed again."""
-        self._post("send", (t,), lambda pg: pg.send([t], peer, 0), sliced=False).wait()
+        self.post_send(t, peer).wait()
 
     def recv(self, t: Tensor, peer: int) -> None:
         """Receive into `t` from rank `peer`."""
-        self._post("recv", (t,), lambda pg: pg.recv([t], peer, 0), sliced=False).wait()
+        self.post_recv(t, peer).wait()
 
     # -- collectives that are only issued ----------------------------------------------------------------------
 
@@ -208,6 +208,14 @@ class Group:
         """Issue a reduce_scatter (sum); does not block."""
         call = lambda pg: pg._reduce_scatter_base(out, t, ReduceScatterOptions())  # noqa: E731
         return self._post("reduce_scatter", (out, t), call)
+
+    def post_send(self, t: Tensor, peer: int) -> Pending:
+        """Issue a send to rank `peer`; does not block."""
+        return self._post("send", (t,), lambda pg: pg.send([t], peer, 0), sliced=False)
+
+    def post_recv(self, t: Tensor, peer: int) -> Pending:
+        """Issue a receive from rank `peer`; does not block."""
+        return self._post("recv", (t,), lambda pg: pg.recv([t], peer, 0), sliced=False)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,14 +24,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elasticfsm.errors import TransferError
+from elasticfsm.errors import GroupError, TransferError
 
+from ..deadline import Deadline
 from .bindings import bindings, error_types
-from .limit import Limit
 from .transfer import Kind, Offer, Piece, Region, Run, as_bytes, decode_offer, merged, run_of
 
 BATCH_BYTES = 256 << 20  # over shared memory a post is synchronous: this bounds how long the lock is held
-_PROBE = "probe"
+POLL_SECONDS = 0.0005
 
 
 @dataclass
@@ -136,7 +137,7 @@ class NixlTransfer:
 
     # --- the side that reads
 
-    def connect(self, peer: str, offer: bytes, limit: Limit) -> None:
+    def connect(self, peer: str, offer: bytes, deadline: Deadline) -> None:
         """See Transfer.connect; adds the agent, wires up and reads one byte of its first region."""
         decoded = decode_offer(offer, peer, self.kind)
         if decoded.agent in self._dead:
@@ -159,11 +160,11 @@ class NixlTransfer:
         first = next((region for region in decoded.regions if region.nbytes), None)
         if first is not None:
             probe = torch.zeros(1, dtype=torch.uint8, device=_device(first.runs[0]))
-            self._read([Piece(peer, first.name, 0, probe)], limit)
+            self._read([Piece(peer, first.name, 0, probe)], deadline)
 
-    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], limit: Limit) -> None:
+    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline) -> None:
         """See Transfer.exchange; outgoing pieces are the peers' business."""
-        self._read(incoming, limit)
+        self._read(incoming, deadline)
         self.moved["nixl"] += sum(as_bytes(piece.tensor).numel() for piece in incoming)
 
     def forget(self, peer: str) -> None:
@@ -203,14 +204,17 @@ class NixlTransfer:
 
     # --- one read
 
-    def _read(self, pieces: Sequence[Piece], limit: Limit) -> None:
+    def _read(self, pieces: Sequence[Piece], deadline: Deadline) -> None:
         reads = self._prepare_all(pieces)
         try:
             while reads := [read for read in reads if not self._advance(read)]:
-                limit.pause(f"engine {self.engine} reads from engine {', '.join(read.peer for read in reads)}")
+                time.sleep(deadline.slice(POLL_SECONDS))
         except self._errors as error:
             at = next((read.peer for read in reads if read.failed), "?")
             raise TransferError(f"engine {self.engine} could not read from engine {at}: {error!r}") from error
+        except GroupError as error:  # expired or cancelled
+            late = ", ".join(read.peer for read in reads)
+            raise TransferError(f"engine {self.engine} still reads from engine {late}: {error}") from error
         finally:
             for read in reads:
                 self._fail(read)

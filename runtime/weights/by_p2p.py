@@ -10,15 +10,15 @@ from torch import Tensor
 
 from elasticfsm.errors import GroupError, TransferError
 
-from .limit import Limit
+from ..deadline import Cancelled, Deadline
 from .transfer import Kind, Offer, Piece, Region, as_bytes, decode_offer, merged, run_of
 
 
 class Pending(Protocol):
     """An operation under way in a process group."""
 
-    def wait(self, deadline: float) -> None:
-        """Block until done, at most until the monotonic time `deadline`; raises GroupError."""
+    def wait(self, within: float | None = None, cancelled: Cancelled = None) -> None:
+        """Block until done, at most `within` seconds; raises GroupError."""
         ...
 
 
@@ -59,11 +59,11 @@ class P2pTransfer:
         """See Transfer.describe; without addresses, which are nobody's business here."""
         return msgspec.msgpack.encode(Offer(self.engine, self.kind, "", b"", []))
 
-    def connect(self, peer: str, offer: bytes, limit: Limit) -> None:
+    def connect(self, peer: str, offer: bytes, deadline: Deadline) -> None:
         """See Transfer.connect; only checks that the peer sends by p2p too."""
         decode_offer(offer, peer, self.kind)
 
-    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], limit: Limit) -> None:
+    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline) -> None:
         """See Transfer.exchange; posts everything, then waits."""
         group = self._group
         if group is None:
@@ -72,7 +72,7 @@ class P2pTransfer:
             posted = [group.post_recv(as_bytes(piece.tensor), self._rank(piece.peer)) for piece in incoming]
             posted += [group.post_send(as_bytes(piece.tensor), self._rank(piece.peer)) for piece in outgoing]
             for pending in posted:
-                pending.wait(limit.until)
+                pending.wait(deadline.left())
         except GroupError as error:
             self._quarantine.append(incoming)
             raise TransferError(f"engine {self.engine} could not exchange {len(incoming)} pieces: {error}") from error

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elasticfsm.errors import TransferError
 
-from .limit import Limit
+from ..deadline import Deadline
 
 Kind = Literal["nixl", "p2p"]
 
@@ -95,11 +95,11 @@ class Transfer(Protocol):
         """Return the encoded Offer of these regions, for our own channel."""
         ...
 
-    def connect(self, peer: str, offer: bytes, limit: Limit) -> None:
+    def connect(self, peer: str, offer: bytes, deadline: Deadline) -> None:
         """Get ready to read what `peer` offers; pays for the wire-up now. Raises TransferError."""
         ...
 
-    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], limit: Limit) -> None:
+    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline) -> None:
         """Block until every incoming piece has landed (and, with p2p, every outgoing one has left).
 
         Both ends list the pieces between them in the same order. Raises TransferError; the incoming tensors
@@ -152,7 +152,7 @@ def merged(runs: Sequence[Run]) -> list[Run]:
 
 def checksum(tensor: Tensor) -> int:
     """Return the CRC-32 of a tensor's bytes. A tensor on a GPU is copied to the host first."""
-    return zlib.crc32(memoryview(as_bytes(tensor).cpu().numpy()))
+    return zlib.crc32(as_bytes(tensor).cpu().numpy().data)
 
 
 def decode_offer(offer: bytes, peer: str, kind: Kind) -> Offer:
