@@ -3,8 +3,8 @@
     python tools/train_psalter.py OUT_DIR --scripture FILE [--code FILE] [--steps N] [--device cuda|cpu] [--seconds S]
 
 FILE for scripture is any plain ASCII text of the King James Bible (the shipped model used Debian's package bible-kjv).
-Code defaults to the standard library of the Python that runs this. Needs torch and transformers; the shipped weights took
-7000 steps and 350 s on one H200. On the CPU a few hundred steps show that it learns.
+Code defaults to the standard library of the Python that runs this. Needs torch and transformers. The shipped weights
+took 7000 steps and 350 s on one H200; on the CPU a few hundred steps show that it learns.
 """
 
 from __future__ import annotations
