@@ -1,0 +1,146 @@
+"""Starts engine processes, watches them, and ends them; whatever happens to the parent, none of them stays behind.
+
+Three nets: `close` ends every process by its id; an engine asks the kernel for a signal when its parent dies
+(`die_with_parent`); and its control thread compares the parent's id with the one it was given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
+
+_PR_SET_PDEATHSIG = 1
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask for SIGTERM when `parent` dies; raises EngineDied when it is dead already. Linux only."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+        raise EngineDied(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:  # it died before the kernel was asked
+        raise EngineDied(f"the process {parent} that started this engine is gone")
+
+
+class Launcher:
+    """Engine processes by engine id.
+
+    All are started by one thread that lives until `close`: the kernel's signal comes when the *thread* that started a
+    process ends.
+    """
+
+    def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._logs = logs
+        self._environment = {**os.environ, **_ONE_THREAD, **(environment or {})}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: dict[str, int] = {}
+        self._wanted: queue.SimpleQueue[tuple[str, list[str], queue.SimpleQueue[BaseException | None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="launcher", daemon=True)
+        self._thread.start()
+
+    def start(self, engine: str, address: str, operation: str) -> None:
+        """Start `elasticfsm engine` in a process group of its own; its output goes to a log file. Does not wait."""
+        command = [sys.executable, "-m", "elasticfsm", "engine", "--join", address, "--operation", operation]
+        command += ["--engine-id", engine, "--parent", str(os.getpid())]
+        answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._wanted.put((engine, command, answer))
+        error = answer.get(timeout=30)
+        if error is not None:
+            raise error
+
+    def pid(self, engine: str) -> int | None:
+        """The process id of an engine that was started here and runs."""
+        process = self._processes.get(engine)
+        return process.pid if process else None
+
+    def log(self, engine: str) -> Path:
+        """Where its output goes."""
+        return self._logs / f"{engine}.log"
+
+    def exited(self) -> dict[str, int]:
+        """Engines that ended since the last call, with their exit status (negative: a signal)."""
+        with self._lock:
+            for engine, process in list(self._processes.items()):
+                status = process.poll()
+                if status is not None:
+                    del self._processes[engine]
+                    self._ended[engine] = status
+            ended, self._ended = self._ended, {}
+        return ended
+
+    def stop(self, engines: Sequence[str], grace: float = 5.0) -> None:
+        """End engines: SIGTERM, then SIGKILL after `grace` seconds; blocks until they are gone. Idempotent."""
+        with self._lock:
+            chosen = {engine: process for engine in engines if (process := self._processes.pop(engine, None))}
+        for process in chosen.values():
+            process.terminate()
+        limit = time.monotonic() + grace
+        for process in chosen.values():
+            self._reap(process, limit)
+
+    def kill(self, engine: str) -> None:
+        """SIGKILL, for an engine that was declared dead; idempotent."""
+        with self._lock:
+            process = self._processes.get(engine)
+        if process is not None:
+            process.kill()
+
+    def close(self, grace: float = 5.0) -> None:
+        """End every engine that is left, and the thread; idempotent."""
+        self.stop(list(self._processes), grace)
+        self._wanted.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(5)
+
+    @staticmethod
+    def _reap(process: subprocess.Popen[bytes], limit: float) -> None:
+        try:
+            process.wait(max(0.0, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired as error:
+                raise DeadlineExpired(f"process {process.pid} did not end within 10 s of SIGKILL") from error
+
+    def _run(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            engine, command, answer = wanted
+            try:
+                self._spawn(engine, command)
+            except (OSError, RequestRefused) as error:
+                answer.put(error)
+            else:
+                answer.put(None)
+
+    def _spawn(self, engine: str, command: list[str]) -> None:
+        if engine in self._processes:
+            raise RequestRefused(f"engine {engine} runs already as process {self._processes[engine].pid}")
+        with self._open_log(engine) as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+        with self._lock:
+            self._processes[engine] = process
+
+    def _open_log(self, engine: str) -> IO[bytes]:
+        return self.log(engine).open("ab")
