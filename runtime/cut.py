@@ -20,6 +20,7 @@ Address = tuple[str, int]
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _MAPPED = "::ffff:"  # how an IPv6 socket writes an IPv4 address
+_ESTABLISHED = 1  # TCP_ESTABLISHED of linux/tcp_states.h
 
 
 def address_of(text: str) -> Address:
@@ -76,25 +77,30 @@ def listeners() -> set[tuple[int, Address]]:
     }
 
 
-class Wires:
-    """The connections whose (local, remote) addresses `mine` accepts."""
+def _established(each: socket.socket) -> bool:
+    return each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
 
-    def __init__(self, mine: Callable[[Address, Address], bool]) -> None:
+
+class Wires:
+    """The connections whose (local, remote) addresses `mine` accepts; `expected` many while all peers live."""
+
+    def __init__(self, mine: Callable[[Address, Address], bool], expected: int) -> None:
         self._mine = mine
+        self.expected = expected
 
     @classmethod
     def of_group(cls, own: Address, peers: frozenset[Address]) -> Wires:
         """Connections of a group whose endpoint listens on `own` and whose peers listen on `peers`."""
-        return cls(lambda local, remote: local == own or remote in peers)
+        return cls(lambda local, remote: local == own or remote in peers, len(peers))
 
     @classmethod
     def of_client(cls, own: Address, server: Address) -> Wires:
         """The one connection between `own` and `server`."""
-        return cls(lambda local, remote: local == own and remote == server)
+        return cls(lambda local, remote: local == own and remote == server, 1)
 
     def count(self) -> int:
-        """How many are open now."""
-        return sum(self._mine(local, remote) for _, local, remote in connections())
+        """How many are established now: neither end has been closed."""
+        return sum(self._mine(local, remote) and _established(each) for each, local, remote in connections())
 
     def cut(self) -> int:
         """Shut all of them down, from any thread, without blocking; returns how many there were."""

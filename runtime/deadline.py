@@ -11,6 +11,7 @@ from elasticfsm.errors import DeadlineExpired, GroupCut
 Cancelled = threading.Event | Callable[[], bool] | None
 
 SLICE = 0.1  # seconds that a wait may last before it looks at its deadline and its cancellation again
+_LEAST = 0.001  # torch counts in milliseconds, and a wait of 0 ms is one without end
 
 
 class Deadline:
@@ -33,4 +34,4 @@ class Deadline:
         left = self._end - time.monotonic()
         if left <= 0:
             raise DeadlineExpired(f"{self.what}: nothing came within {self.within:g} s")
-        return min(left, longest)
+        return max(_LEAST, min(left, longest))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from torch._C._distributed_c10d import (
     ReduceScatterOptions,
 )
 
-from elasticfsm.errors import DeadlineExpired, GroupCut, GroupError
+from elasticfsm.errors import GroupCut, GroupError
 
 from .cut import Wires
 from .deadline import SLICE, Cancelled, Deadline
@@ -70,10 +71,11 @@ class Pending:
         group = self._group
         seconds = group.within if within is None else within
         try:
+            deadline = Deadline(seconds, self._what(), cancelled)
             if self._sliced:
-                self._wait_sliced(seconds, cancelled)
+                self._wait_sliced(deadline)
             else:
-                self._wait_whole(seconds)
+                self._wait_whole(deadline)
         except GroupError as error:
             group.close(error)
             group.watch.after(self._label, self.op, error)
@@ -83,45 +85,46 @@ class Pending:
             group.settle(self)
         group.watch.after(self._label, self.op, None)
 
-    def abandoned(self) -> bool:
-        """Whether the buffers of this operation are free after its group was cut; for the reaper."""
-        if self._work is None or self._work.is_completed():
-            return True
-        if self._sliced:
-            return False
-        try:  # the state of a send or recv is known only to its wait, which closes the group's context when it expires
-            self._work.wait(_SLICE)
-        except RuntimeError:
-            return True
-        return True
+    def remains(self) -> Callable[[], bool]:
+        """A question for the reaper: has the operation ended, so that its buffers are free? Asked after the cut."""
+        work, sliced, tensors = self._work, self._sliced, self._tensors
 
-    def _wait_sliced(self, seconds: float, cancelled: Cancelled) -> None:
-        deadline: Deadline | None = None
-        ended = False
+        def ended() -> bool:
+            if work is None or work.is_completed():
+                return True
+            if sliced or not tensors:
+                return False
+            # Only its wait knows the state of a send or recv; it fails at once, or expires and closes the context.
+            with suppress(RuntimeError):
+                work.wait(_SLICE)
+            return True
+
+        return ended
+
+    def _wait_sliced(self, deadline: Deadline) -> None:
+        ended, lost = False, 0
         while True:
             try:
-                self._work.wait(_SLICE if deadline is None else timedelta(seconds=deadline.slice()))
+                self._work.wait(timedelta(seconds=deadline.slice()))
                 return
-            except GroupError as error:
-                raise type(error)(f"{self._what()}: {error}") from None
             except RuntimeError as error:
                 self._group.check()
                 if ended:
-                    raise GroupError(f"{self._what()} failed: {_first_line(error)}") from None
+                    raise GroupError(f"{deadline.what} failed: {_first_line(error)}") from None
             ended = self._work.is_completed()  # it may have ended just after its slice: then ask it once more
-            if deadline is None:
-                deadline = Deadline(seconds - SLICE, f"waited {seconds:g} s", cancelled)
+            # gloo tells only the neighbours of a dead peer, so look. Twice, since data may still be on its way.
+            lost = 0 if ended or self._group.whole() else lost + 1
+            if lost == 2:
+                raise GroupError(f"{deadline.what} failed: a peer has closed its connection")
 
-    def _wait_whole(self, seconds: float) -> None:
+    def _wait_whole(self, deadline: Deadline) -> None:
         # gloo closes the whole context when a wait for send or recv expires, so there are no slices here.
-        deadline = Deadline(seconds, self._what())
         try:
-            self._work.wait(timedelta(seconds=seconds))
+            self._work.wait(timedelta(seconds=deadline.slice(deadline.within)))
         except RuntimeError as error:
             self._group.check()
-            if deadline.left() == 0:
-                raise DeadlineExpired(f"{self._what()}: nothing came within {seconds:g} s") from None
-            raise GroupError(f"{self._what()} failed: {_first_line(error)}") from None
+            deadline.slice()
+            raise GroupError(f"{deadline.what} failed: {_first_line(error)}") from None
 
     def _what(self) -> str:
         return f"{self.op} on {self._label} at rank {self._group.rank} of {self._group.size}"
@@ -229,6 +232,10 @@ class Group:
         """How many posted operations nobody has waited for yet."""
         return len(self._pending)
 
+    def whole(self) -> bool:
+        """Whether the connections to all peers are still established."""
+        return self._wires.count() == self._wires.expected
+
     def check(self) -> None:
         """Raise GroupCut or GroupError if the group has ended."""
         ended = self._ended
@@ -247,9 +254,9 @@ class Group:
                 return
             self._ended = error
             backend, self._backend = self._backend, None
-            pending = list(self._pending)
+            remains = [each.remains() for each in self._pending]
         self._wires.cut()
-        self._reaper.take(self.label, lambda: all(each.abandoned() for each in pending), [pending, backend])
+        self._reaper.take(self.label, lambda: all(ended() for ended in remains), [remains, backend])
 
     def settle(self, pending: Pending) -> None:
         """Forget an operation whose wait has ended; called by Pending."""
