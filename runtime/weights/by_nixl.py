@@ -6,8 +6,9 @@ The rules kept here were measured, not guessed:
   released handles and removed peers go on writing;
 - deregistering revokes nothing, so a source waits for its readers before it withdraws;
 - NIXL waits for ever, so every wait here has our deadline; a typed exception is terminal for that peer;
-- error mode `peer` (`none` may hang) and no progress thread (it spins on a whole core): whoever is read from
-  pumps while peers wire up, and a connection is made and tried with one byte before it is needed.
+- error mode `peer` (`none` may hang) and no progress thread of NIXL (it spins on a whole core): while something is
+  offered a thread of ours looks every few milliseconds, because peers cannot wire up to an engine that never does;
+  a connection is made and tried with one byte before it is needed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from elasticfsm.errors import GroupError, TransferError
 
 from ..deadline import Deadline
 from .bindings import bindings, error_types
+from .pump import Pump
 from .transfer import Kind, Offer, Piece, Region, Run, as_bytes, decode_offer, merged, run_of
 
 BATCH_BYTES = 256 << 20  # over shared memory a post is synchronous: this bounds how long the lock is held
@@ -73,6 +75,7 @@ class NixlTransfer:
         self._quarantine: list[_Read] = []
         self._dead: set[str] = set()  # agents that failed once; their engines come back under another name
         self._agent: Any = self._new_agent()
+        self._pump = Pump(self.pump, f"nixl-pump-{engine}")
 
     def _new_agent(self) -> Any:
         api = self._api
@@ -108,9 +111,11 @@ class NixlTransfer:
             self._registered[region] = self._register(runs)
             self._tensors[region] = list(tensors)
             self._regions[region] = Region(region, runs)
+            self._pump.start()
 
     def describe(self, regions: Sequence[str]) -> bytes:
         """See Transfer.describe; the metadata covers these regions and nothing else."""
+        self._pump.check()
         with self._lock:
             runs = [run for name in regions for run in self._regions[name].runs]
             metadata = self._agent.get_partial_agent_metadata(self._descriptors(runs), inc_conn_info=True)
@@ -125,6 +130,8 @@ class NixlTransfer:
                 self._agent.deregister_memory(descriptors)
             self._regions.pop(region, None)
             self._tensors.pop(region, None)
+            if not self._regions:
+                self._pump.stop()
 
     def pump(self) -> None:
         """See Transfer.pump."""
@@ -144,8 +151,11 @@ class NixlTransfer:
             raise TransferError(f"agent {decoded.agent} of engine {peer} failed before; it has to renew its name first")
         with self._lock:
             known = self._peers.get(peer)
+            offered = {region.name: region for region in decoded.regions}
             if known and known.agent != decoded.agent:
                 self.forget(peer)
+            elif known and offered.items() <= known.regions.items():
+                return
             try:
                 name = _text(self._agent.add_remote_agent(decoded.metadata))
                 self._agent.make_connection(name)
@@ -155,8 +165,8 @@ class NixlTransfer:
             if name != decoded.agent:
                 self._agent.remove_remote_agent(name)
                 raise TransferError(f"engine {peer} announced agent {decoded.agent} but its metadata is of {name}")
-            regions = {region.name: region for region in decoded.regions}
-            self._peers[peer] = _Peer(name, {**(known.regions if known and known.agent == name else {}), **regions})
+            before = known.regions if known and known.agent == name else {}
+            self._peers[peer] = _Peer(name, {**before, **offered})
         first = next((region for region in decoded.regions if region.nbytes), None)
         if first is not None:
             probe = torch.zeros(1, dtype=torch.uint8, device=_device(first.runs[0]))
@@ -205,6 +215,7 @@ class NixlTransfer:
     # --- one read
 
     def _read(self, pieces: Sequence[Piece], deadline: Deadline) -> None:
+        self._pump.check()
         reads = self._prepare_all(pieces)
         try:
             while reads := [read for read in reads if not self._advance(read)]:

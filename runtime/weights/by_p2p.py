@@ -88,6 +88,9 @@ class P2pTransfer:
     def pump(self) -> None:
         """See Transfer.pump; a group needs none."""
 
+    def renew(self) -> None:
+        """See Transfer.renew; a group has no names to renew."""
+
     def close(self) -> None:
         """Let go of the group and of what was quarantined (the group is closed by now)."""
         self._regions.clear()

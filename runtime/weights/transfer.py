@@ -119,6 +119,10 @@ class Transfer(Protocol):
         """Serve peers that are connecting to us; cheap, never blocks. Called about every few milliseconds."""
         ...
 
+    def renew(self) -> None:
+        """Go on under a name that no peer has failed on; what is offered stays offered. Used after an error, by all."""
+        ...
+
     def close(self) -> None:
         """Withdraw everything and let go of all peers."""
         ...

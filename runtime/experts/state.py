@@ -1,0 +1,137 @@
+"""What the steps of a rebalance share in one engine, and what they need of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from elasticfsm.errors import PlacementError
+
+from ..group import Group
+from ..groups import Generation
+from ..identity import check_equal, spread
+from ..weights.transfer import Transfer
+from .placement import IntArray, Placement
+from .plan import Move, moves
+
+Mode = Literal["spread", "evacuate"]
+OFFER_PREFIX = 4  # bytes before an offer that hold its length
+
+
+class ExpertMemory(Protocol):
+    """The expert weights of one engine, in slots, and the routing table in front of them."""
+
+    def slot_tensors(self, layer: int, slot: int) -> list[Tensor]:
+        """Return contiguous views of one local slot (0 to slots_per_rank - 1); number and shapes equal for all."""
+        ...
+
+    def set_routing(self, layer: int, physical_to_logical: IntArray) -> None:
+        """Route a layer by int32 [world_size * slots_per_rank] from the next step on; called between two steps."""
+        ...
+
+    def take_loads(self) -> Tensor:
+        """Return int64 [layers, experts], tokens this rank routed since the last call, and start counting anew."""
+        ...
+
+
+@dataclass
+class Staged:
+    """One row that lies beside its slot: local slot, logical expert, tensors."""
+
+    slot: int
+    expert: int
+    tensors: list[Tensor]
+
+
+@dataclass
+class ExpertState:
+    """The placement in force and the rebalance under way; main loop and worker use it in turns, never together.
+
+    `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer.
+    """
+
+    engine: str
+    memory: ExpertMemory
+    transfer: Transfer
+    generation: Callable[[str], Generation | None]
+    layers: int
+    experts: int
+    slots_per_rank: int
+    seconds: float = 60.0
+    placement: Placement | None = None
+    shared: Placement | None = None
+    before: Placement | None = None
+    mode: Mode = "spread"
+    removing: Sequence[str] = ()
+    still: bool = False
+    failed: bool = False
+    target: Placement | None = None
+    pending: list[int] = field(default_factory=list)
+    staged: list[Staged] | None = None
+    checksums: list[int] = field(default_factory=list)
+    offers: dict[str, bytes] = field(default_factory=dict)
+    offer_bytes: int = 0
+
+    def aim(self, mode: Mode, removing: Sequence[str] = ()) -> None:
+        """Say what the next plans are for: spread the load, or empty the engines that leave."""
+        self.mode, self.removing = mode, tuple(removing)
+
+    def members(self, name: str) -> Generation:
+        """Return a generation that must exist."""
+        found = self.generation(name)
+        if found is None:
+            raise PlacementError(f"engine {self.engine} has no {name} generation")
+        return found
+
+    def current(self) -> Placement:
+        """Return the placement in force, which must exist."""
+        if self.placement is None:
+            raise PlacementError(f"engine {self.engine} has no placement yet: share or install one first")
+        return self.placement
+
+    def install(self, placement: Placement) -> None:
+        """Put a placement in force and route every layer by it; between two steps, nothing is moved."""
+        expected = (self.layers, self.experts, self.slots_per_rank)
+        if (placement.layers, placement.experts, placement.slots_per_rank) != expected:
+            raise PlacementError(f"a placement of another model: expected layers, experts, slots {expected}")
+        placement.check(duplicates=True)
+        for layer in range(placement.layers):
+            self.memory.set_routing(layer, placement.row(layer))
+        self.placement = placement
+
+    def removing_ranks(self, generation: Generation) -> set[int]:
+        """Return the ranks of the engines that leave."""
+        return {rank for rank, member in enumerate(generation.members) if member in self.removing}
+
+    def end(self, failed: bool = False) -> None:
+        """End the rebalance under way; if it failed, applied layers stay and the rest waits for the next plan."""
+        for peer in self.offers:
+            self.transfer.forget(peer)
+        for layer in range(self.layers):
+            self.transfer.withdraw(region(layer))
+        self.offers, self.checksums, self.staged = {}, [], None
+        self.target, self.pending = None, []
+        self.failed = self.failed or failed
+
+    def layer_moves(self) -> list[Move]:
+        """Return the moves of the layer in hand, alike on every rank."""
+        if self.target is None or not self.pending:
+            raise PlacementError("no layer is to be moved: plan first")
+        return moves(self.pending[0], self.current(), self.target)
+
+    def agree(self, values: dict[str, int], where: str, group: Group, extra: Sequence[int] = ()) -> list[int]:
+        """Compare values over all ranks of a Group and return the largest of each of `extra`: one all-reduce."""
+        tensor = torch.tensor([*spread(list(values.values())), *extra], dtype=torch.int64)
+        group.all_reduce(tensor, "max", self.seconds)
+        reduced: list[int] = tensor.tolist()
+        check_equal(reduced, list(values), list(values.values()), where)
+        return reduced[2 * len(values) :]
+
+
+def region(layer: int) -> str:
+    """Return the name under which the expert slots of a layer are offered."""
+    return f"experts/{layer}"
