@@ -15,9 +15,10 @@ from elasticfsm.errors import PlacementError
 from .batch import StepBatch
 from .checkpoint import Checkpoint
 from .config import ModelConfig
+from .exchange import ExpertExchange
 from .kv_cache import KVCache
 from .layers import paged_attention, rotary_table, rotate
-from .moe import ExpertExchange, pack, route, run_local_experts, unpack
+from .moe import pack, route, run_local_experts, unpack
 from .routing import ExpertRouting
 from .weights import allocate_flat, non_expert_specs
 
@@ -129,12 +130,10 @@ class Model:
         """One step over this rank's tokens; entered by all ranks of the exchange together, also with an empty batch.
 
         Per layer one dispatch of [max_tokens, hidden + 2 * top_k] and one combine of [world_size * max_tokens,
-        hidden], whatever the batch holds. Raises PlacementError when the routing is for another number of slots.
+        hidden], whatever the batch holds. Raises PlacementError, before the first of them, when the routing is for
+        another number of slots or ranks.
         """
-        if routing.slots_per_rank != self.slots_per_rank:
-            raise PlacementError(
-                f"routing has {routing.slots_per_rank} slots per rank, this model holds {self.slots_per_rank}"
-            )
+        self._check(routing, exchange)
         hidden = self._weights["model.embed_tokens.weight"][batch.tokens]
         rotary = self._cosines[batch.positions], self._sines[batch.positions]
         load = torch.zeros(len(self._layers), self.config.num_experts, dtype=torch.int64, device=self.device)
@@ -144,6 +143,18 @@ class Model:
                 hidden = hidden + self._attention(number, layer, hidden, step)
             hidden = hidden + self._experts(number, layer, hidden, step)
         return ForwardResult(self._logits(hidden[batch.sampled]), load)
+
+    def _check(self, routing: ExpertRouting, exchange: ExpertExchange) -> None:
+        if routing.slots_per_rank != self.slots_per_rank:
+            raise PlacementError(
+                f"routing has {routing.slots_per_rank} slots per rank, this model holds {self.slots_per_rank}"
+            )
+        for layer in range(len(self._layers)):
+            if routing.world_size(layer) != exchange.world_size:
+                raise PlacementError(
+                    f"layer {layer} is placed on {routing.world_size(layer)} ranks, the group has "
+                    f"{exchange.world_size}; install the placement of this generation first"
+                )
 
     def _attention(self, number: int, layer: LayerWeights, hidden: Tensor, step: _Step) -> Tensor:
         config, cache = self.config, step.cache
@@ -168,7 +179,7 @@ class Model:
         step.load[number] = torch.bincount(experts.flatten(), minlength=config.num_experts)
         gathered = step.exchange.dispatch(pack(normed, weights, experts, self.max_tokens))
         rows, weights, experts = unpack(gathered, config.hidden_size)
-        slots = step.routing.local_slots(number, experts)
+        slots = step.routing.local_slots(number, experts, step.exchange.rank)
         partial = run_local_experts(rows, weights, slots, layer.gate_up, layer.down)
         return step.exchange.combine(partial)[: len(hidden)]
 

@@ -1,36 +1,10 @@
-"""Expert parallelism: routing, the packing for one all-gather, and the experts that this rank holds."""
+"""The MoE part of a layer: the router, the packing for one all-gather, and the experts that this rank holds."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
-
-
-class ExpertExchange(Protocol):
-    """How the ranks of one expert-parallel group exchange a layer's tokens; both calls are collectives and block."""
-
-    def dispatch(self, packed: Tensor) -> Tensor:
-        """All-gather: PACKED [max_tokens, columns] of every rank, in rank order, [world_size * max_tokens, columns]."""
-        ...
-
-    def combine(self, partial: Tensor) -> Tensor:
-        """Reduce-scatter (sum): PARTIAL [world_size * max_tokens, hidden] of every rank to own [max_tokens, hidden]."""
-        ...
-
-
-class LocalExchange:
-    """The exchange of a group of one rank: nothing moves."""
-
-    def dispatch(self, packed: Tensor) -> Tensor:
-        """Return PACKED itself."""
-        return packed
-
-    def combine(self, partial: Tensor) -> Tensor:
-        """Return PARTIAL itself."""
-        return partial
 
 
 def route(hidden: Tensor, gate: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:

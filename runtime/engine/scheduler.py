@@ -77,7 +77,7 @@ class Scheduler:
     def refusal(self, request: Request) -> str | None:
         """Why REQUEST can never be served here, or None."""
         room = min(self.max_context, self.pool.total * self.pool.block_size)
-        if any(request.id == other.id for other in (*self.waiting, *self.running)):
+        if self.find(request.id):
             return "an unfinished request has the same id; ids must be unique"
         if not request.prompt:
             return "the prompt is empty; give at least one token"
@@ -90,6 +90,10 @@ class Scheduler:
             )
         outside = [token for token in request.tokens if not 0 <= token < self.vocab_size]
         return f"token {outside[0]} is outside the vocabulary of {self.vocab_size}" if outside else None
+
+    def find(self, request_id: str) -> Request | None:
+        """The unfinished request of that id, if it is here."""
+        return next((one for one in (*self.running, *self.waiting) if one.id == request_id), None)
 
     def schedule(self) -> list[Chunk]:
         """Choose at most max_tokens tokens: one for each decoding request, then prompt chunks, then new requests.
@@ -115,11 +119,10 @@ class Scheduler:
 
     def stop_request(self, request_id: str) -> Request | None:
         """Take one request out, with its tokens so far, e.g. to hand it to another engine; None if it is not here."""
-        for request in (*self.running, *self.waiting):
-            if request.id == request_id:
-                self._remove(request)
-                return request
-        return None
+        request = self.find(request_id)
+        if request is not None:
+            self._remove(request)
+        return request
 
     def evict_all(self) -> list[Request]:
         """Take all unfinished requests out, with their tokens so far, oldest first."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .batch import build_batch
+from .exchange import ExpertExchange
 from .kv_cache import KVCache
 from .model import Model
-from .moe import ExpertExchange
 from .request import TokenEvent
 from .routing import ExpertRouting
 from .scheduler import Scheduler

@@ -58,7 +58,7 @@ class ThreadExchange:
     """One rank's side of a ThreadGroup."""
 
     def __init__(self, group: ThreadGroup, rank: int) -> None:
-        self.group, self.rank = group, rank
+        self.group, self.rank, self.world_size = group, rank, len(group.posted)
         self.shapes: list[tuple[int, ...]] = []
 
     def dispatch(self, packed: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Engine:
         self.model.load_experts([row[rank * slots : (rank + 1) * slots] for row in table], checkpoint)
         self.cache = KVCache.allocate(config, blocks)
         self.scheduler = Scheduler(BlockPool(blocks), max_tokens, config.max_position_embeddings, config.vocab_size)
-        self.routing = ExpertRouting(table, config.num_experts, rank, world_size)
+        self.routing = ExpertRouting(config.num_experts, slots, table)
         self.exchange: ExpertExchange = exchange or LocalExchange()
 
     def step(self) -> StepResult:

@@ -17,7 +17,7 @@ def test_each_choice_is_computed_by_one_slot_that_holds_the_expert() -> None:
     for layer in range(2):
         owners = torch.zeros(experts.shape, dtype=torch.int64)
         for rank in range(4):
-            slots = ExpertRouting(TABLE, 4, rank, 4).local_slots(layer, experts)
+            slots = ExpertRouting(4, 2, TABLE).local_slots(layer, experts, rank)
             here = (slots >= 0) & (slots < 2)
             owners += here
             held = torch.tensor(TABLE[layer])[rank * 2 + slots[here]]
@@ -26,37 +26,40 @@ def test_each_choice_is_computed_by_one_slot_that_holds_the_expert() -> None:
 
 
 def test_replicas_take_turns() -> None:
-    slots = ExpertRouting(TABLE, 4, 0, 1).local_slots(0, torch.zeros(9, 1, dtype=torch.int64))
+    slots = ExpertRouting(4, 8, TABLE).local_slots(0, torch.zeros(9, 1, dtype=torch.int64), 0)
     assert slots.flatten().tolist() == [0, 5, 7] * 3
 
 
 def test_a_layer_can_be_replaced_alone() -> None:
-    routing = ExpertRouting(TABLE, 4, 0, 1)
+    routing = ExpertRouting(4, 8, TABLE)
     routing.set_layer(0, [-1, -1, 3, 2, 1, 0, -1, 0])
-    assert routing.local_slots(0, torch.tensor([[0], [0], [0], [3]])).flatten().tolist() == [5, 7, 5, 2]
-    assert routing.local_slots(1, torch.tensor([[3], [3]])).flatten().tolist() == [0, 7]
-    assert routing.physical_to_logical.tolist() == [[-1, -1, 3, 2, 1, 0, -1, 0], TABLE[1]]
+    assert routing.local_slots(0, torch.tensor([[0], [0], [0], [3]]), 0).flatten().tolist() == [5, 7, 5, 2]
+    assert routing.local_slots(1, torch.tensor([[3], [3]]), 0).flatten().tolist() == [0, 7]
+
+
+def test_a_layer_can_change_to_another_world_size() -> None:
+    routing = ExpertRouting(4, 2, TABLE)
+    assert [routing.world_size(layer) for layer in range(3)] == [4, 4, 0]
+    routing.set_layer(1, [0, 1, 2, 3])
+    assert routing.world_size(1) == 2
+    assert routing.local_slots(1, torch.tensor([[2], [3]]), 1).flatten().tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
     ("row", "text"),
     [
         ([0, 1, 2, -1, 0, 0, 1, 0], r"experts \[3\] have no slot"),
-        ([0, 1, 2, 4, 3, 0, 1, 0], "slot 3 holds expert 4, expected -1..3"),
-        ([0, 1, 2, 3], r"shape \[4\], expected \[8\]"),
+        ([0, 1, 2, 4, 3, 0, 1, 0], "slot 3 holds expert 4, expected -1 to 3"),
+        ([0, 1, 2, 3, 0], r"shape \[5\], expected \[world size \* 2\]"),
+        ([0, 1], r"experts \[2, 3\] have no slot"),
     ],
 )
 def test_a_wrong_layer_is_refused_and_nothing_changes(row: list[int], text: str) -> None:
-    routing = ExpertRouting(TABLE, 4, 0, 4)
+    routing = ExpertRouting(4, 2, TABLE)
     with pytest.raises(PlacementError, match=text):
         routing.set_layer(0, row)
-    assert routing.physical_to_logical.tolist() == TABLE
-    assert routing.local_slots(0, torch.tensor([[0]])).tolist() == [[0]]
-
-
-def test_a_placement_that_does_not_divide_among_the_ranks_is_refused() -> None:
-    with pytest.raises(PlacementError, match="rank 0 of 3"):
-        ExpertRouting(TABLE, 4, 0, 3)
+    assert routing.world_size(0) == 4
+    assert routing.local_slots(0, torch.tensor([[0], [3]]), 0).flatten().tolist() == [0, 4]
 
 
 def test_packing_keeps_everything_and_marks_padding() -> None:
