@@ -61,7 +61,7 @@ class Collectives(Protocol):
 
 
 class GroupExchange:
-    """The exchange over a process group; its results are fresh tensors, since a group that was cut may hold old ones."""
+    """The exchange over a process group; results are fresh tensors, since a group that was cut may hold old ones."""
 
     def __init__(self, group: Collectives) -> None:
         self._group = group
