@@ -49,7 +49,7 @@ def test_check_names_layer_slot_and_expert():
     Placement(np.array([[1, 1, 2, 0]]), 3, 2).check(duplicates=True)
     with pytest.raises(PlacementError, match="slot 3 holds expert 7; expected -1 to 2"):
         Placement(np.array([[0, 1, 2, 7]]), 3, 2).check()
-    with pytest.raises(PlacementError, match="expected .layers, world size"):
+    with pytest.raises(PlacementError, match=r"expected .layers, world size"):
         Placement(np.array([[0, 1, 2]]), 3, 2)
 
 
