@@ -49,15 +49,12 @@ class Experts:
         """Step experts.read: fetch this rank's rows of the layer into staging memory and verify them.
 
         Blocks until they are there or the layer's time is up. Raises TransferError (peer dead, stopped, wrong
-        checksum); staging memory is then given up, live slots are untouched.
+        checksum): live slots are untouched, and what this rank offers stays until the next plan or `stop`, because
+        others may still read it.
         """
         state = self._state
         target = state.target
-        try:
-            staged = self._fetch(state.members("active"))
-        except TransferError:
-            state.end(failed=True)
-            raise
+        staged = self._fetch(state.members("active"))
         if target is None or state.target is not target:
             raise TransferError("the rebalance was given up while its rows were read")
         state.staged = staged

@@ -1,0 +1,296 @@
+"""Two to three engines move expert rows over real groups: every row ends where the map says, right to the bit."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from elasticfsm.errors import ElasticError, PlacementError, TransferError
+from elasticfsm.runtime.experts.placement import EMPTY, Placement
+from elasticfsm.runtime.experts.placing import Loads, Placements
+from elasticfsm.runtime.experts.rebalance import Experts
+from elasticfsm.runtime.experts.state import ExpertState
+from elasticfsm.runtime.groups import Groups
+from elasticfsm.runtime.store import StoreServer
+from elasticfsm.runtime.weights.by_p2p import P2pTransfer
+
+LAYERS, EXPERTS, SLOTS = 3, 8, 6
+
+
+@pytest.fixture
+def store():
+    server = StoreServer()
+    yield server
+    server.close()
+
+
+def content(layer, expert):
+    """What the weights of an expert look like: two tensors that name it."""
+    number = 100.0 * layer + expert
+    return [torch.arange(40, dtype=torch.float32).view(8, 5) + number, torch.full((6,), number, dtype=torch.float32)]
+
+
+class Memory:
+    """Stacked slots as an engine has them, and the routing that it was told."""
+
+    def __init__(self):
+        self.up = [torch.full((SLOTS, 8, 5), -1.0) for _ in range(LAYERS)]
+        self.down = [torch.full((SLOTS, 6), -1.0) for _ in range(LAYERS)]
+        self.routing = {}
+
+    def slot_tensors(self, layer, slot):
+        return [self.up[layer][slot], self.down[layer][slot]]
+
+    def set_routing(self, layer, row):
+        self.routing[layer] = row.copy()
+
+    def take_loads(self):
+        return torch.arange(1, LAYERS * EXPERTS + 1).view(LAYERS, EXPERTS) ** 2
+
+    def fill(self, placement, rank):
+        for layer in range(LAYERS):
+            for slot in range(SLOTS):
+                expert = placement.row(layer)[rank * SLOTS + slot]
+                for tensor, wanted in zip(self.slot_tensors(layer, slot), content(layer, int(expert)), strict=True):
+                    tensor.copy_(wanted)
+
+    def wrong(self, rank):
+        """(layer, slot) of every slot that is routed to but holds something else."""
+        found = []
+        for layer, row in self.routing.items():
+            for slot in range(SLOTS):
+                expert = int(row[rank * SLOTS + slot])
+                held = self.slot_tensors(layer, slot)
+                if expert != EMPTY and not all(map(torch.equal, held, content(layer, expert))):
+                    found.append([layer, slot])
+        return found
+
+
+class Engine:
+    """The steps of one engine in one thread, in the order in which the protocol runs them."""
+
+    def __init__(self, store, me, kind, seconds=20.0):
+        self.me, self.groups, self.memory = me, Groups(store), Memory()
+        self.state = ExpertState(
+            me, self.memory, transfer_of(kind, me), lambda name: getattr(self.groups, name), LAYERS, EXPERTS, SLOTS
+        )
+        self.state.seconds = seconds
+        self.loads = Loads(self.state)
+        self.placements = Placements(self.state, self.loads)
+        self.experts = Experts(self.state)
+        self.generation = 0
+
+    def meet(self, members):
+        """Create the next generation, share the map with it and switch."""
+        self.generation += 1
+        if self.me not in members:
+            return
+        self.groups.plan(f"op-{self.generation}", self.generation, members, self.me)
+        self.groups.create("standby")
+        self.placements.share("standby") if self.generation > 1 else None
+        self.groups.switch()
+        self.groups.destroy("retired")
+        if self.generation > 1:
+            self.placements.adopt()
+
+    def begin(self, members):
+        """First generation: the initial placement, its rows in their slots."""
+        self.meet(members)
+        if self.me in members:
+            placement = Placement.initial(LAYERS, EXPERTS, len(members), SLOTS, "op-1")
+            self.memory.fill(placement, members.index(self.me))
+            self.state.install(placement)
+
+    def rebalance(self):
+        """One whole rebalance; returns how many layers moved."""
+        self.loads.reduce("active")
+        if self.placements.plan("active") == "nothing":
+            return 0
+        for layers in range(1, LAYERS + 1):
+            self.experts.fence("active")
+            self.experts.read("engine")
+            self.experts.apply()
+            if self.experts.settle("active") == "last":
+                return layers
+        raise AssertionError("more layers than the model has")
+
+    def report(self):
+        rank = self.groups.active.rank
+        transfer = self.state.transfer
+        return {
+            "wrong": self.memory.wrong(rank),
+            "hash": self.state.placement.hash(),
+            "rows": self.state.placement.physical_to_logical.tolist(),
+            "moved": transfer.moved[transfer.kind],
+            "registrations": getattr(transfer, "registrations", 0),
+        }
+
+    def close(self):
+        self.state.transfer.close()
+        self.groups.close_all()
+
+
+def transfer_of(kind, me):
+    os.environ["UCX_LOG_LEVEL"] = "fatal"
+    from elasticfsm.runtime.weights.by_nixl import NixlTransfer
+
+    return NixlTransfer(me) if kind == "nixl" else P2pTransfer(me)
+
+
+def grow_and_shrink(link, store, me, kind):
+    """2 -> 3, experts follow; rank 0 is evacuated and leaves."""
+    engine = Engine(store, me, kind)
+    engine.begin(["e0", "e1"])
+    engine.meet(["e0", "e1", "e2"])
+    reports = []
+    layers = engine.rebalance()
+    reports.append(engine.report() | {"layers": layers})
+    engine.state.aim("evacuate", ["e0"])
+    engine.experts.stop()
+    engine.experts.start()
+    layers = engine.rebalance()
+    engine.experts.leave()
+    reports.append(engine.report() | {"layers": layers})
+    engine.meet(["e1", "e2"])
+    if me != "e0":
+        engine.state.aim("spread")
+        engine.rebalance()
+        reports.append(engine.report())
+    engine.close()
+    return reports
+
+
+def start(processes, store, function, kind, size=3, **arguments):
+    return [processes.start(function, store=store.address, me=f"e{i}", kind=kind, **arguments) for i in range(size)]
+
+
+@pytest.mark.parametrize("kind", ["nixl", "p2p"])
+def test_rows_follow_the_map_when_growing_and_when_rank_0_leaves(processes, store, kind):
+    results = [child.result() for child in start(processes, store, grow_and_shrink, kind)]
+    grown, evacuated = ([result[step] for result in results] for step in (0, 1))
+    final = [result[2] for result in results[1:]]
+    for step in (grown, evacuated, final):
+        assert [report["wrong"] for report in step] == [[]] * len(step)
+        assert len({report["hash"] for report in step}) == 1
+        assert all(report["registrations"] == 0 for report in step)
+    row = 4 * (8 * 5 + 6)
+    assert grown[0]["layers"] == LAYERS
+    assert grown[2]["moved"] >= LAYERS * SLOTS * row  # the new engine got all it holds from peers
+    assert EMPTY not in np.array(grown[0]["rows"])
+    assert (np.array(evacuated[0]["rows"])[:, :SLOTS] == EMPTY).all()
+    assert np.array(final[0]["rows"]).shape == (LAYERS, 2 * SLOTS)
+
+
+def corrupted(link, store, me, kind):
+    """All rows of the senders change between their checksum and their read."""
+    engine = Engine(store, me, kind, seconds=10.0)
+    engine.begin(["e0", "e1"])
+    engine.meet(["e0", "e1", "e2"])
+    barrier = engine.groups.active.world.barrier
+    engine.loads.reduce("active")
+    engine.placements.plan("active")
+    engine.experts.fence("active")
+    change = 0.0 if me == "e2" else 1.0
+    engine.memory.down[0].add_(change)
+    before = engine.memory.down[0].clone(), engine.memory.up[0].clone()
+    barrier()
+    outcome = {"error": ""}
+    try:
+        engine.experts.read()
+    except TransferError as error:
+        outcome["error"] = str(error)
+    barrier()
+    outcome["kept"] = torch.equal(before[0], engine.memory.down[0]) and torch.equal(before[1], engine.memory.up[0])
+    outcome["staged"] = engine.state.staged is not None
+    engine.close()
+    return outcome
+
+
+@pytest.mark.parametrize("kind", ["nixl", "p2p"])
+def test_a_row_with_a_wrong_checksum_is_refused_and_no_slot_changes(processes, store, kind):
+    children = start(processes, store, corrupted, kind)
+    outcomes = [child.result() for child in children]
+    assert "arrived with checksum" in outcomes[2]["error"]
+    assert not outcomes[2]["staged"]
+    assert all(outcome["kept"] for outcome in outcomes)
+
+
+def refuse_then_succeed(link, store, me, kind):
+    """The new engine gives up its first read; the next rebalance goes on under new agent names."""
+    engine = Engine(store, me, kind)
+    engine.begin(["e0", "e1"])
+    engine.meet(["e0", "e1", "e2"])
+    engine.loads.reduce("active")
+    engine.placements.plan("active")
+    engine.experts.fence("active")
+    if me == "e2":
+        engine.state.checksums = [sum_ + 1 for sum_ in engine.state.checksums]
+    try:
+        engine.experts.read()
+        failed = False
+    except TransferError:
+        failed = True
+    engine.groups.active.world.barrier()  # as the vote on the layer does, which the one that failed never gives
+    before = getattr(engine.state.transfer, "agent_name", "")
+    engine.experts.stop()
+    engine.experts.start()
+    layers = engine.rebalance()
+    after = getattr(engine.state.transfer, "agent_name", "-")
+    report = engine.report() | {"failed": failed, "renewed": before != after, "layers": layers}
+    engine.close()
+    return report
+
+
+@pytest.mark.parametrize("kind", ["nixl", "p2p"])
+def test_a_rebalance_that_broke_off_is_done_by_the_next_one(processes, store, kind):
+    results = [child.result() for child in start(processes, store, refuse_then_succeed, kind)]
+    assert [result["failed"] for result in results] == [False, False, True]
+    assert all(result["wrong"] == [] and result["renewed"] for result in results)
+    assert {result["layers"] for result in results} == {LAYERS}
+
+
+def disagree(link, store, me, kind, what):
+    """One rank stands elsewhere than the other."""
+    engine = Engine(store, me, kind, seconds=5.0)
+    engine.begin(["e0", "e1"])
+    if me == "e1" and what == "placement":
+        row = engine.state.placement.row(0).copy()
+        engine.state.placement = engine.state.placement.with_row(0, row)
+    if what == "impossible":
+        engine.state.aim("evacuate", ["e1"])
+    try:
+        engine.loads.reduce("active")
+        engine.placements.plan("active")
+        engine.experts.leave()
+    except ElasticError as error:
+        return [type(error).__name__, str(error)]
+    finally:
+        engine.close()
+    return ["none", ""]
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "text"),
+    [
+        ("placement", "IdentityMismatch", "placement differs between ranks"),
+        ("impossible", "PlacementError", "cannot hold 8 experts"),
+    ],
+)
+def test_ranks_that_disagree_or_cannot_are_told_so_before_a_row_moves(processes, store, what, error, text):
+    children = start(processes, store, disagree, "p2p", size=2, what=what)
+    results = [child.result() for child in children]
+    assert [result[0] for result in results] == [error, error]
+    assert text in results[0][1]
+
+
+def test_steps_out_of_order_are_refused():
+    state = ExpertState("e0", Memory(), P2pTransfer("e0"), lambda name: None, LAYERS, EXPERTS, SLOTS)
+    with pytest.raises(PlacementError, match="no layer was read"):
+        Experts(state).apply()
+    with pytest.raises(PlacementError, match="no placement was shared"):
+        Placements(state, Loads(state)).adopt()
+    with pytest.raises(PlacementError, match="has no active generation"):
+        Experts(state).fence("active")
+    with pytest.raises(PlacementError, match="another model"):
+        state.install(Placement.initial(LAYERS, EXPERTS + 1, 2, SLOTS))
