@@ -1,0 +1,150 @@
+"""What happened in one engine: one JSON line per event, in one file per engine, written beside the work.
+
+`put` only appends to a queue (under a microsecond); a thread encodes and writes every few hundredths of a second, and
+`flush` does so at once. A killed process loses what was put within that time; `sync` loses nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from elasticfsm.errors import ElasticError
+
+Event = dict[str, Any]
+
+_DELAY = 0.05  # seconds between two batches of the writer thread
+
+
+class Journal:
+    """The journal `DIRECTORY/ENGINE.jsonl` of one engine, appended to; any thread may put events.
+
+    `operation` and `generation` are stamped on every event; whoever runs the machines keeps them up to date.
+    """
+
+    def __init__(
+        self, directory: Path | str, engine: str, instance: str, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self.path = Path(directory) / f"{engine}.jsonl"
+        self.engine = engine
+        self.instance = instance
+        self.operation = ""
+        self.generation = 0
+        self._clock = clock
+        self._wall = time.time_ns() - clock()
+        self._queue: deque[tuple[int, str, int, str, str, Event]] = deque()
+        self._armed = False
+        self._closed = False
+        self._due = threading.Event()
+        self._writing = threading.Lock()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("ab")
+        self._thread = threading.Thread(target=self._write, name=f"journal {engine}", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def put(self, event: str, machine: str = "", /, **fields: Any) -> None:
+        """Notes an event; never blocks, never fails. Values are what JSON can hold."""
+        self._queue.append((self._clock(), self.operation, self.generation, machine, event, fields))
+        if not self._armed:
+            self._armed = True
+            self._due.set()
+
+    def flush(self) -> None:
+        """Writes all that was put before; returns when the operating system has it."""
+        with self._writing:
+            lines = self._encode()
+            if lines and not self._file.closed:
+                self._file.write(b"\n".join(lines) + b"\n")
+                self._file.flush()
+
+    def sync(self) -> None:
+        """Writes all that was put before; returns when the disk has it."""
+        self.flush()
+        with self._writing:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Writes everything and ends the thread; idempotent. What is put afterwards is lost."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        self._due.set()
+        self._thread.join(5)
+        self.flush()
+        with self._writing:
+            self._file.close()
+
+    def _write(self) -> None:
+        while not self._closed:
+            self._due.wait()
+            self._due.clear()
+            if not self._closed:
+                time.sleep(_DELAY)  # a batch a time: the hot path must not pay for encoding
+                self._armed = False
+                self.flush()
+
+    def _encode(self) -> list[bytes]:
+        lines = []
+        while self._queue:
+            t, operation, generation, machine, event, fields = self._queue.popleft()
+            head = {
+                "t": t,
+                "wall": (t + self._wall) / 1e9,
+                "engine": self.engine,
+                "instance": self.instance,
+                "operation": operation,
+                "generation": generation,
+                "machine": machine,
+                "event": event,
+            }
+            lines.append(_json(head | fields))
+        return lines
+
+
+def _json(event: Event) -> bytes:
+    return msgspec.json.encode(event, enc_hook=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for is written as text: a journal must never fail because of a value."""
+    return sorted(value) if isinstance(value, (set, frozenset)) else str(value)
+
+
+def read(directory: Path | str) -> dict[str, list[Event]]:
+    """The events of every engine whose journal lies in a directory, in the order in which they happened there.
+
+    A last line that a dying process did not finish is left out; any other broken line raises `ElasticError`.
+    """
+    paths = sorted(Path(directory).glob("*.jsonl"))
+    if not paths:
+        raise ElasticError(f"{directory}: no journals (*.jsonl) here; give the directory that a run wrote")
+    return {path.stem: _events(path) for path in paths}
+
+
+def _events(path: Path) -> list[Event]:
+    lines = path.read_bytes().split(b"\n")
+    events: list[Event] = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            events.append(msgspec.json.decode(line, type=Event))
+        except msgspec.DecodeError as error:
+            if number != len(lines):  # the last line of a finished journal is empty
+                raise ElasticError(f"{path}:{number}: not an event: {error}") from error
+    return events
+
+
+def merged(journals: dict[str, list[Event]]) -> list[Event]:
+    """The events of all engines in one list, by time; the clock is that of one machine."""
+    return sorted((event for events in journals.values() for event in events), key=lambda event: int(event["t"]))
