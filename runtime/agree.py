@@ -12,7 +12,8 @@ from elasticfsm.errors import GroupError
 from .group import Group
 from .identity import check_equal, operation_hash, spread
 
-_IDENTITY = ("generation", "operation", "step")
+_ALWAYS = ("generation", "step")
+_ABSENT = -(1 << 62)  # below every hash: what a rank that casts no vote of an operation contributes for x and for -x
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class Agreed:
 class StepAgreement:
     """The step vote of protocol rule F10 over a fixed, ordered list of vote names.
 
-    One int64 tensor under MAX: [work, -v1, ..., -vn, generation, -generation, operation, -operation, step, -step].
-    The MAX of negated votes is their AND; a value and its negative show maximum and minimum at once.
+    One int64 tensor under MAX: [work, -v1, ..., -vn, generation, -generation, step, -step, operation, -operation].
+    The MAX of negated votes is their AND; a value and its negative show maximum and minimum at once. Engines learn of
+    an operation at different steps, so its id is compared among those only that cast a vote of it.
     """
 
     def __init__(self, votes: Sequence[str]) -> None:
@@ -48,13 +50,15 @@ class StepAgreement:
     ) -> Agreed:
         """Contribute to step `step` and return what all agreed on; every rank of `group` calls it, it blocks.
 
-        Raises IdentityMismatch when ranks differ in generation, operation or step, GroupError when the group fails.
+        `operation` is empty unless a vote of that operation is cast. Raises IdentityMismatch when ranks differ in
+        generation or step or cast votes of different operations, GroupError when the group fails.
         """
         unknown = set(cast).difference(self._votes)
         if unknown:
             raise GroupError(f"unknown votes {', '.join(sorted(unknown))}; known: {', '.join(self._votes)}")
-        mine = (generation, self._hash(operation), step)
-        row = [int(work), *(-int(vote in cast) for vote in self._votes), *spread(mine)]
+        mine = (generation, step, self._hash(operation))
+        named = spread(mine[2:]) if operation else [_ABSENT, _ABSENT]
+        row = [int(work), *(-int(vote in cast) for vote in self._votes), *spread(mine[:2]), *named]
         self._tensor.numpy()[:] = row
         try:
             group.all_reduce(self._tensor, "max", within)
@@ -65,12 +69,14 @@ class StepAgreement:
 
     def _read(self, reduced: list[int], mine: Sequence[int], where: str) -> Agreed:
         count = len(self._votes)
-        check_equal(reduced[1 + count :], _IDENTITY, mine, where)
+        check_equal(reduced[1 + count : -2], _ALWAYS, mine, where)
+        if reduced[-2] != _ABSENT:
+            check_equal(reduced[-2:], ("operation",), mine[2:], where)
         full = frozenset(vote for vote, bit in zip(self._votes, reduced[1 : 1 + count], strict=True) if bit == -1)
         return Agreed(full, bool(reduced[0]))
 
     def _new(self) -> torch.Tensor:
-        return torch.zeros(1 + len(self._votes) + 2 * len(_IDENTITY), dtype=torch.int64)
+        return torch.zeros(3 + len(self._votes) + 2 * len(_ALWAYS), dtype=torch.int64)
 
     def _hash(self, operation: str) -> int:
         if self._operation[0] != operation:

@@ -68,12 +68,10 @@ def connections() -> Iterator[tuple[socket.socket, Address, Address]]:
             yield each, _plain(each.getsockname()), _plain(each.getpeername())
 
 
-def listeners() -> set[tuple[int, Address]]:
-    """Inode and address of every listening TCP socket of this process."""
+def listeners() -> set[Address]:
+    """The address of every listening TCP socket of this process."""
     return {
-        (os.fstat(each.fileno()).st_ino, _plain(each.getsockname()))
-        for each in sockets()
-        if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        _plain(each.getsockname()) for each in sockets() if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     }
 
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from ipaddress import ip_address
 
-from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
+from torch._C._distributed_c10d import HashStore, PrefixStore, ProcessGroupGloo, Store
 
 from elasticfsm.errors import GroupError
 
 from .cut import Address, Wires, address_of, listeners, text_of
 
-_TRIES = 8
-_creating = threading.Lock()  # an endpoint's port is found by comparing before and after, so one at a time
+_PUBLISHED = "0/0"  # the key under which rank 0 of a group tells its address
 
 
 class GlooEndpoint:
     """One listener on `host`, for one group; `address` is what peers must know before `connect`."""
 
     def __init__(self, host: str) -> None:
-        self._device, own = _listen(host)
-        self._own = own
-        self.address = text_of(own)
+        self._device = ProcessGroupGloo.create_device(hostname=host)
+        self._own = _listener_of(self._device)
+        self.address = text_of(self._own)
 
     def wires(self, addresses: Mapping[str, str] | Sequence[str]) -> Wires:
         """The connections of the group whose members have these endpoint addresses."""
@@ -46,13 +45,26 @@ class GlooEndpoint:
         return group
 
 
-def _listen(host: str) -> tuple[ProcessGroupGloo.Device, Address]:
-    """A new device and the address of its listener, which torch does not tell."""
-    for _ in range(_TRIES):
-        with _creating:
-            before = listeners()
-            device = ProcessGroupGloo.create_device(hostname=host)
-            fresh = listeners() - before
-        if len(fresh) == 1:  # gloo's is among them, so one means that it is gloo's
-            return device, fresh.pop()[1]
-    raise GroupError(f"cannot tell gloo's listener on {host} from others: new sockets appeared in {_TRIES} tries")
+def _listener_of(device: ProcessGroupGloo.Device) -> Address:
+    """The address on which a device listens, which torch does not tell.
+
+    A group of one over a throw-away store publishes it, inside a structure of gloo's; so it is that listener of this
+    process whose address occurs there. Exact whatever sockets other threads open meanwhile.
+    """
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [device]
+    options._threads = 1
+    options._timeout = timedelta(seconds=5)
+    store = HashStore()
+    ProcessGroupGloo(store, 0, 1, options)
+    published = store.get(_PUBLISHED)
+    found = [address for address in listeners() if _packed(address) in published]
+    if len(found) != 1:
+        raise GroupError(f"cannot find gloo's listener: {len(found)} of this process's listeners match, expected 1")
+    return found[0]
+
+
+def _packed(address: Address) -> bytes:
+    """Port and host as they stand in a sockaddr_in or sockaddr_in6 (with flow label 0)."""
+    host = ip_address(address[0])
+    return address[1].to_bytes(2, "big") + bytes(0 if host.version == 4 else 4) + host.packed

@@ -24,14 +24,13 @@ class Rehearsal:
         self._posted: dict[str, list[Pending]] = {}
 
     def post(self, name: str = "standby") -> None:
-        """Issue dispatch, combine and agreement on the generation `name`; every member calls it, it does not block."""
+        """Issue dispatch and combine on the generation `name`; every member calls it, it does not block."""
         generation = self._groups.need(name)
         row = torch.zeros(1, self._width)
         rows = torch.zeros(generation.world_size, self._width)
         self._posted[name] = [
             generation.ep.post_all_gather(rows, row),
             generation.ep.post_reduce_scatter(row.clone(), rows.clone()),
-            generation.dp.post_all_reduce(torch.zeros(1, dtype=torch.int64), "max"),
         ]
 
     def wait(self, name: str = "standby", within: float | None = None, cancelled: Cancelled = None) -> None:

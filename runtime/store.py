@@ -62,8 +62,11 @@ class StoreClient:
         server = address_of(address)
         with _connecting:
             before = _locals_to(server)
-            self._store: TCPStore | None = _connect(server, timeout)
-            own = (_locals_to(server) - before).pop()
+            self._store: TCPStore | None = _connect(server, timeout, before)
+            fresh = _locals_to(server) - before
+        if len(fresh) != 1:
+            raise GroupError(f"{len(fresh)} new connections to {address} where 1 was expected: use StoreClient for all")
+        own = fresh.pop()
         self._wires = Wires.of_client(own, server)
         _bound_requests(own, server, timeout)
 
@@ -140,13 +143,19 @@ def _under(key: str, operation: str) -> bool:
     return key.lstrip("/").startswith(operation + "/")
 
 
-def _connect(server: Address, timeout: float) -> TCPStore:
-    # TCPStore retries a refused connection for twice its timeout, so ask first whether anybody listens.
+def _connect(server: Address, timeout: float, others: set[Address]) -> TCPStore:
+    # TCPStore retries a refused connection for twice its timeout, so ask first whether anybody listens; and it waits
+    # without end for the greeting of a server that is stopped, so cut it then.
+    fresh = Wires(lambda local, remote: remote == server and local not in others, 1)
+    watchdog = threading.Timer(timeout, fresh.cut)
+    watchdog.start()
     try:
         socket.create_connection(server, timeout).close()
         return TCPStore(*server, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout))
     except (OSError, RuntimeError) as error:
         raise GroupError(f"no store at {text_of(server)}: {_first_line(error)}") from None
+    finally:
+        watchdog.cancel()
 
 
 def _first_line(error: Exception) -> str:

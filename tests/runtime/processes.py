@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -71,12 +72,21 @@ class Child:
         self.process.join(10)
 
     def stop(self) -> None:
-        """SIGSTOP."""
+        """SIGSTOP, and wait until every thread stands still (the signal takes its time)."""
         os.kill(self.process.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while any(state != "T" for state in self._thread_states()):
+            if time.monotonic() > deadline:
+                raise ChildFailedError(f"{self.name} did not stop")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """SIGCONT."""
         os.kill(self.process.pid, signal.SIGCONT)
+
+    def _thread_states(self) -> list[str]:
+        stats = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        return [stat.read_text().rpartition(")")[2].split()[0] for stat in stats]
 
     def _next(self, wanted: str, within: float) -> Any:
         try:

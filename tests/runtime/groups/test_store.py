@@ -106,6 +106,15 @@ def test_a_stopped_store_is_an_error_after_the_timeout_of_a_request(processes):
         client.wait("op/never", 10)
 
 
+def test_connecting_to_a_stopped_store_ends_after_the_timeout_and_hinders_no_other_client(processes, store):
+    server = processes.start(serve)
+    address = server.hear()
+    server.stop()
+    with pytest.raises(GroupError, match="no store at"):
+        StoreClient(address, timeout=0.5)
+    assert not StoreClient(store.address).has("op/key")
+
+
 def test_a_cut_frees_a_thread_that_is_blocked_in_a_request_to_a_stopped_store(processes):
     server = processes.start(serve)
     client = StoreClient(server.hear(), timeout=60)
