@@ -1,4 +1,4 @@
-"""The record of operations: one is active at most, and a repeated request joins it. Its phase is said in known words."""
+"""The record of operations: one is active at most, a repeated request joins it, and phases are said in known words."""
 
 from __future__ import annotations
 

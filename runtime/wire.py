@@ -70,16 +70,27 @@ class Plan(Message, frozen=True, kw_only=True):
     """One operation, before its first protocol message: who is in it, in which role, in which rank order.
 
     `members` is the new generation in rank order, `previous` the one that serves now. `protocol` is empty for the
-    bootstrap of the first generation. `wakes` has the wake address of every engine named.
+    bootstrap of the first generation, and `operation` then names the bootstrap.
     """
 
     protocol: str
     members: tuple[str, ...]
     previous: tuple[str, ...]
     roles: dict[str, str]
-    wakes: dict[str, str]
     store: str
     deadlines: dict[str, float] = {}
+
+
+class Peers(Message, frozen=True, kw_only=True):
+    """Where every known engine may be woken: engine id -> address. Sent again when one joins."""
+
+    wakes: dict[str, str]
+
+
+class Dead(Message, frozen=True, kw_only=True):
+    """An engine is declared dead: its process was killed, and groups that contain it can be cut."""
+
+    engine: str
 
 
 class Booted(Message, frozen=True, kw_only=True):
@@ -87,18 +98,21 @@ class Booted(Message, frozen=True, kw_only=True):
 
 
 class Protocol(Message, frozen=True, kw_only=True):
-    """A message of the spec, from one machine to another (`scale_up.existing`)."""
+    """A message of the spec, from one machine (`scale_up.existing`) to all machines of a name."""
 
     name: str
     machine: str
     receiver: str
+    wave: int = 0
 
 
 class Wake(Message, frozen=True, kw_only=True):
     """Engine to engine: a wave of forward steps begins; an older wave than the receiver's is void."""
 
+    name: str
+    machine: str
+    receiver: str
     wave: int
-    machine: str = "serving.engine"
 
 
 class Status(Message, frozen=True, kw_only=True):
@@ -158,7 +172,21 @@ class Exit(Message, frozen=True, kw_only=True):
 
 
 Mail = (  # any message
-    Hello | Welcome | Turned | Plan | Booted | Protocol | Wake | Status | Failure | Submit | Tokens | Stopped | Exit
+    Hello
+    | Welcome
+    | Turned
+    | Plan
+    | Peers
+    | Dead
+    | Booted
+    | Protocol
+    | Wake
+    | Status
+    | Failure
+    | Submit
+    | Tokens
+    | Stopped
+    | Exit
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,0 +1,81 @@
+"""The command line. Each command lives in a module of its own, imported only when it is asked for.
+
+A module `elasticfsm.cli.NAME` has a function called NAME (one command) or a `typer.Typer` called `app` (several).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from elasticfsm.errors import ElasticError
+
+# Command -> module, in the order of --help. Names that Python reserves or that shadow others differ from the module's.
+COMMANDS = {
+    "demo": "demo",
+    "check": "check",
+    "draw": "draw",
+    "lint": "lint",
+    "schema": "schema",
+    "compile": "compile",
+    "explain": "explain",
+    "trace": "trace",
+    "model": "model",
+    "engine": "engine",
+}
+INTERRUPTED = 130
+
+
+class _Lazy(TyperGroup):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{COMMANDS[name]}") is not None]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}")
+        app = getattr(module, "app", None)
+        if app is None:
+            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            app.command(cmd_name)(getattr(module, COMMANDS[cmd_name]))
+        command = typer.main.get_command(app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=_Lazy,
+    name="elasticfsm",
+    help="Rescale a running expert-parallel model without dropping a request, from a protocol that was model-checked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an ElasticError becomes one line on stderr and its exit code, Ctrl-C becomes 130."""
+    try:
+        app(prog_name="elasticfsm")
+    except ElasticError as error:
+        print(f"elasticfsm: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("elasticfsm: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output is gone: end quietly, also at interpreter shutdown
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,25 @@
+"""`elasticfsm compile`: a protocol as the JSON table that an engine reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compile(
+    spec: Annotated[str, typer.Argument(help="A shipped protocol (scale_up) or the path of a YAML file.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write here instead of to stdout.")] = None,
+) -> None:
+    """Compile a protocol to the JSON table that monitor and interpreter read."""
+    import msgspec
+
+    from elasticfsm.compile import compile_protocol
+    from elasticfsm.protocol import load
+
+    table = msgspec.json.format(msgspec.json.encode(compile_protocol(load(spec))), indent=1) + b"\n"
+    if out is None:
+        typer.echo(table.decode(), nl=False)
+    else:
+        out.write_bytes(table)

@@ -1,0 +1,20 @@
+"""`elasticfsm engine`: one engine process, started by the coordinator or by anybody else who knows its address."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+
+def engine(
+    join: Annotated[str, typer.Option(help="Address of the coordinator: ipc:///path.sock or tcp://127.0.0.1:port.")],
+    operation: Annotated[str, typer.Option(help="Id of the operation that this engine was started for.")],
+    engine_id: Annotated[str, typer.Option(help="Stable id of this engine, such as a pod's name.")],
+    parent: Annotated[int, typer.Option(help="End when this process is gone (its id); 0: never.")] = 0,
+) -> None:
+    """Run one engine; it ends when the coordinator says so or on SIGTERM."""
+    from elasticfsm.runtime.engine.process import Joining, run_engine
+
+    sys.exit(run_engine(Joining(join, operation, engine_id, parent)))

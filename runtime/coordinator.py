@@ -1,0 +1,285 @@
+"""The coordinator of one operation: runs the spec's coordinator machine in a thread and gives it hands.
+
+It decides nothing that the machine does not decide. What it knows of sizes, roles and ranks is fixed when it begins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from elasticfsm.compile import program
+from elasticfsm.errors import ElasticError, RequestRefused
+from elasticfsm.journal import Journal
+from elasticfsm.mailbox import Letter
+
+from . import wire
+from .experts.placement import refuse_size
+from .interpreter import Conductor
+from .interpreter import Operation as Course
+from .launch import Launcher
+from .operation import WORDS, Operation
+from .roster import Roster
+from .router import Router
+
+_LOOK = 0.2  # seconds between two looks at a cancellation
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a size must satisfy."""
+
+    experts: int
+    slots: int
+    largest: int
+
+    def check(self, size: int) -> None:
+        """Raise RequestRefused, naming the valid sizes, unless `size` engines can serve the model."""
+        refuse_size(size, self.experts, self.slots, self.largest)
+
+
+@dataclass(frozen=True)
+class Change:
+    """From one generation to the next: engine ids in rank order, the protocol, and everybody's role."""
+
+    protocol: str
+    previous: tuple[str, ...]
+    members: tuple[str, ...]
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Engines that join."""
+        return tuple(engine for engine in self.members if engine not in self.previous)
+
+    @property
+    def removing(self) -> tuple[str, ...]:
+        """Engines that leave."""
+        return tuple(engine for engine in self.previous if engine not in self.members)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Engine id -> role of the protocol."""
+        stays = "existing" if self.protocol == "scale_up" else "remaining"
+        goes = dict.fromkeys(self.removing, "removing") | dict.fromkeys(self.new, "new")
+        return {engine: goes.get(engine, stays) for engine in (*self.previous, *self.new)}
+
+
+def change(members: tuple[str, ...], size: int, new_ids: Callable[[int], list[str]], remove: tuple[str, ...]) -> Change:
+    """The change to `size` engines: survivors keep their order, new ones are appended, the highest leave by default."""
+    if size > len(members):
+        return Change("scale_up", members, (*members, *new_ids(size - len(members))))
+    gone = remove or members[size:]
+    return Change("scale_down", members, tuple(engine for engine in members if engine not in gone))
+
+
+class Coordinator:
+    """One operation from `begin` to its end. `deliver`, `died` and `cancel` may be called from any thread."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        change: Change,
+        sizes: Sizes,
+        store: str,
+        *,
+        roster: Roster,
+        launcher: Launcher | None,
+        router: Router,
+        address: str,
+        journal: Journal,
+        deadlines: Mapping[str, float],
+        committed: Callable[[Change], None],
+    ) -> None:
+        self.operation = operation
+        self.change = change
+        self._sizes = sizes
+        self._store = store
+        self._roster = roster
+        self._launcher = launcher
+        self._router = router
+        self._address = address
+        self._journal = journal
+        self._deadlines = dict(deadlines)
+        self._committed = committed
+        self._planned: set[str] = set()
+        self._cancel_sent = False
+        self._detail = ""
+        program_ = program(change.protocol)
+        roles = change.roles
+        engines = {role: [e for e, r in roles.items() if r == role] for role in program_.roles}
+        course = Course(operation.id, operation.record.generation, change.members, deadlines)
+        hands = {"placement": self, "journal": self, "engines": _Engines(self), "router": _Routing(self)}
+        self._engines = engines
+        self._conductor = Conductor(program_, course, engines, hands, self._post, journal)
+        operation.record.participants = tuple(roles)
+        operation.record.removing = change.removing
+        self._thread = threading.Thread(target=self._run, name=f"coordinator {operation.id}", daemon=True)
+
+    # -- from outside ------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the machine."""
+        self._conductor.begin()
+        self._thread.start()
+
+    def deliver(self, letter: Letter) -> None:
+        """A message of the spec came from an engine."""
+        self.operation.record.engines[letter.engine] = letter.message
+        self._conductor.deliver(letter)
+
+    def died(self, engine: str, reason: str) -> None:
+        """An engine is declared dead."""
+        self.operation.failed(f"engine {engine}: {reason}")
+        self._conductor.died(engine)
+
+    def join(self, within: float) -> None:
+        """Wait for the thread."""
+        if self._thread.ident is not None:
+            self._thread.join(within)
+
+    # -- hands of the machine ----------------------------------------------------------------------------------
+
+    def check(self) -> str:
+        """Step placement.check: whether the engines of the new size have room for the experts."""
+        try:
+            self._sizes.check(len(self.change.members))
+        except RequestRefused as refusal:
+            self.operation.failed(str(refusal))
+            return "impossible"
+        return "fits"
+
+    def write(self) -> None:
+        """Step journal.write: the record as it stands, on disk before the next phase begins."""
+        record: dict[str, object] = msgspec.to_builtins(self.operation.status())
+        self._journal.put(
+            "record", self._conductor.program.coordinator, state=self._conductor.state, **_renamed(record)
+        )
+        self._journal.sync()
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        conductor, operation = self._conductor, self.operation
+        try:
+            while not conductor.ended:
+                conductor.turn()
+                self._moved()
+                if operation.cancelled.is_set() and not self._cancel_sent:
+                    self._cancel_sent = True
+                    conductor.cancel()
+                elif not conductor.ended:
+                    conductor.wait(_LOOK)
+            self._explain()
+            operation.moved(conductor.state, WORDS[conductor.state])
+        except ElasticError as error:
+            operation.failed(str(error))
+            operation.moved("failed", "failed")
+        except Exception as error:
+            operation.failed(f"{type(error).__name__}: {error}")
+            operation.moved("failed", "failed")
+            raise
+
+    def _moved(self) -> None:
+        state = self._conductor.state
+        if state != self._detail and not self._conductor.ended:
+            self._detail = state
+            self.operation.moved(state, WORDS.get(self._conductor.phase, "preparing"))
+
+    def _explain(self) -> None:
+        if self._conductor.error:
+            self.operation.failed(self._conductor.error)
+
+    def _post(self, letter: Letter) -> None:
+        """Carry a message to every engine of the receiving role; an engine gets its plan before its first one."""
+        self.entered()
+        for engine in self._engines.get(letter.receiver.partition(".")[2], ()):
+            if engine not in self._planned:
+                self._planned.add(engine)
+                self._roster.send(engine, self._plan())
+            self._roster.send(
+                engine,
+                wire.Protocol(
+                    operation=letter.operation,
+                    generation=letter.generation,
+                    instance=self.operation.record.instance,
+                    sender=wire.COORDINATOR,
+                    name=letter.message,
+                    machine=letter.sender,
+                    receiver=letter.receiver,
+                ),
+            )
+
+    def entered(self) -> None:
+        """The machine entered a state: the new generation serves from `completing` on."""
+        self._moved()
+        if self._conductor.phase == "completing":
+            self.commit()
+
+    def commit(self) -> None:
+        """The new generation is the one that serves; idempotent."""
+        self._committed(self.change)
+
+    def _plan(self) -> wire.Plan:
+        return wire.Plan(
+            operation=self.operation.id,
+            generation=self.operation.record.generation,
+            instance=self.operation.record.instance,
+            sender=wire.COORDINATOR,
+            protocol=self.change.protocol,
+            members=self.change.members,
+            previous=self.change.previous,
+            roles=self.change.roles,
+            store=self._store,
+            deadlines=self._deadlines,
+        )
+
+    def launch(self, role: str) -> None:
+        """Step engines.launch: start the processes of a role, or expect those that somebody else starts."""
+        engines = self._engines[role]
+        self._roster.expect(engines, self.operation.id)
+        for engine in engines if self._launcher is not None else ():
+            self._launcher.start(engine, self._address, self.operation.id)  # type: ignore[union-attr]
+
+    def stop(self, role: str) -> None:
+        """Step engines.stop: end the processes of a role; blocks until they are gone."""
+        engines = self._engines[role]
+        for engine in engines:
+            self._roster.send(engine, wire.Exit(sender=wire.COORDINATOR, operation=self.operation.id))
+        self._roster.stop(engines)
+        if self._launcher is not None:
+            self._launcher.stop(engines)
+
+    def admit(self, role: str) -> None:
+        """Step router.admit."""
+        if role == "new":
+            self.commit()
+        self._router.admit(self._engines[role])
+
+    def retire(self, role: str) -> None:
+        """Step router.retire."""
+        self._router.retire(self._engines[role])
+
+
+class _Engines:
+    """Steps `engines.*`."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.launch = coordinator.launch
+        self.stop = coordinator.stop
+
+
+class _Routing:
+    """Steps `router.*`."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.admit = coordinator.admit
+        self.retire = coordinator.retire
+
+
+def _renamed(record: Mapping[str, object]) -> dict[str, object]:
+    """The record's fields under names that an event does not use for itself."""
+    taken = ("engine", "instance", "operation", "generation", "machine", "event", "t", "wall", "state")
+    return {(f"record_{name}" if name in taken else name): value for name, value in record.items()}

@@ -1,0 +1,390 @@
+"""A deployment: engines, their coordinator and the router, in the process that starts it. This is what a user calls.
+
+with Deployment.start(model, size=2) as deployment:
+    stream = deployment.submit(tokens, 100)
+    deployment.scale(4).wait(120)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from elasticfsm.errors import DeadlineExpired, ElasticError, EngineDied, OperationRunning, RequestRefused
+from elasticfsm.journal import Journal
+from elasticfsm.mailbox import Letter
+
+from . import wire
+from .coordinator import Change, Coordinator, Sizes, change
+from .engine.checkpoint import Checkpoint
+from .engine.config import ModelConfig
+from .launch import Launcher
+from .operation import Operation, Operations, Record, new_id
+from .roster import Member, Roster
+from .router import Router, Stream
+from .store import StoreServer
+from .transport import Hub, SocketDirectory
+
+POLL = 0.1  # seconds between two looks at processes and heartbeats
+SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
+START_SECONDS = 120.0
+LOG_LINES = 8
+SAMPLES = 20_000  # step counters kept for reports, 5 a second from each engine
+
+
+class Options(msgspec.Struct, kw_only=True, frozen=True):
+    """How a deployment runs; `slots` expert slots per engine (0: enough for the model on the first size, and two)."""
+
+    slots: int = 0
+    kv_blocks: int = 512
+    max_tokens: int = 64
+    largest: int = 8
+    transfer: wire.Transfer = "nixl"
+    rebalance_steps: int = 200
+    address: str = ""
+    journal: str = ""
+    launch: bool = True
+    deadlines: dict[str, float] = {}
+    faults: tuple[str, ...] = ()
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """One look at everything: who serves, what every engine last said, and the operation under way."""
+
+    instance: str
+    generation: int
+    members: tuple[str, ...]
+    admitted: tuple[str, ...]
+    engines: dict[str, wire.Status]
+    pids: dict[str, int]
+    operation: Record | None
+    failed: str
+    dropped: dict[str, int]
+
+
+class Deployment:
+    """Use `start`; `close` (or leaving the `with` block) ends every process and removes every socket and file."""
+
+    def __init__(self, model: Path | str, size: int, options: Options) -> None:
+        self.config = ModelConfig.read(model)
+        Checkpoint(model, self.config)  # a truncated file is refused here, before any process is started
+        self.model = Path(model).resolve()
+        slots = options.slots or default_slots(self.config.num_experts, size)
+        self.options = msgspec.structs.replace(options, slots=slots)
+        self.sizes = Sizes(self.config.num_experts, slots, options.largest)
+        self.sizes.check(size)
+        self.instance = new_id("run")
+        self.members: tuple[str, ...] = ()
+        self.generation = 0
+        self.failed = ""
+        self.samples: deque[tuple[float, str, int]] = deque(maxlen=SAMPLES)
+        self.moved: dict[str, Counter[str]] = {}
+        self.violations: dict[str, int] = {}
+        self.operations = Operations(self.instance)
+        self.router = Router(self._submit)
+        self._booted: set[str] = set()
+        self._coordinator: Coordinator | None = None
+        self._closed = False
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._stack = contextlib.ExitStack()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def start(cls, model: Path | str, size: int, options: Options | None = None) -> Self:
+        """Start `size` engines and wait until they serve; RequestRefused, ModelError or EngineDied when they cannot."""
+        deployment = cls(model, size, options or Options())
+        try:
+            deployment._bootstrap(size)
+        except BaseException:
+            deployment.close()
+            raise
+        return deployment
+
+    def _open(self) -> None:
+        options = self.options
+        self._directory = SocketDirectory()
+        self._stack.callback(self._directory.close)
+        self.journals = Path(options.journal) if options.journal else Path(tempfile.mkdtemp(prefix="elasticfsm-run-"))
+        if not options.journal:
+            self._stack.callback(shutil.rmtree, self.journals, ignore_errors=True)
+        self.journals.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal(self.journals, wire.COORDINATOR, self.instance)
+        self._stack.callback(self._journal.close)
+        self._store = StoreServer()
+        self._stack.callback(self._store.close)
+        self._hub = Hub(options.address or self._directory.address("hub"))
+        self.address = self._hub.address
+        self.roster = Roster(self._hub.send)
+        self._thread = threading.Thread(target=self._serve, name="hub", daemon=True)
+        self._thread.start()
+        self._stack.callback(self._stop_thread)
+        self._launcher = Launcher(self.journals)
+        self._stack.callback(self._launcher.close)
+
+    # -- what a user does --------------------------------------------------------------------------------------
+
+    def submit(self, prompt: Iterable[int], max_new_tokens: int, stop_tokens: Iterable[int] = ()) -> Stream:
+        """Send a request; RequestRefused when it is empty, or the deployment has ended."""
+        return self.router.submit(prompt, max_new_tokens, stop_tokens)
+
+    def scale(self, size: int, remove: Iterable[str] = (), operation: str = "") -> Operation:
+        """Begin to grow or shrink to `size` engines; returns the handle at once.
+
+        RequestRefused for an impossible size, OperationRunning while another one runs; nothing was changed then. The
+        same request again joins the running operation. The same size is completed at once.
+        """
+        gone = tuple(remove)
+        with self._changed:
+            self._refuse(size, gone)
+            members = self.members
+            handle, fresh = self.operations.begin(
+                size, len(members), self.generation + (size != len(members)), operation, gone
+            )
+            if not fresh:
+                return handle
+            if size == len(members):
+                handle.moved("done", "completed")
+                return handle
+            self._coordinator = Coordinator(
+                handle,
+                change(members, size, self.roster.new_ids, gone),
+                self.sizes,
+                self._store.address,
+                roster=self.roster,
+                launcher=self._launcher if self.options.launch else None,
+                router=self.router,
+                address=self.address,
+                journal=self._journal,
+                deadlines=self.options.deadlines,
+                committed=self._committed,
+            )
+            self._coordinator.begin()
+        return handle
+
+    def status(self) -> Status:
+        """One look at everything."""
+        living = self.roster.living()
+        current = self.operations.current
+        return Status(
+            instance=self.instance,
+            generation=self.generation,
+            members=self.members,
+            admitted=self.router.admitted,
+            engines={each.engine: each.status for each in living if each.status is not None},
+            pids={each.engine: each.pid for each in living if each.pid},
+            operation=current.status() if current is not None else None,
+            failed=self.failed,
+            dropped=dict(self.router.dropped) | self._hub.dropped,
+        )
+
+    def close(self) -> None:
+        """End every engine and free everything; idempotent. Open requests fail."""
+        if self._closed:
+            return
+        self._closed = True
+        self.router.close("the deployment was closed")
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _refuse(self, size: int, remove: tuple[str, ...]) -> None:
+        if self.failed or self._closed:
+            raise RequestRefused(f"the deployment has ended: {self.failed or 'closed'}; start it again")
+        self.sizes.check(size)
+        unknown = [engine for engine in remove if engine not in self.members]
+        running = self.operations.current
+        if running is not None and not running.ended:
+            return  # joins it, or is refused by the record
+        if unknown or (remove and len(self.members) - len(remove) != size):
+            raise RequestRefused(
+                f"cannot remove {', '.join(remove)} and have {size} engines; the members are {', '.join(self.members)}"
+            )
+
+    def _bootstrap(self, size: int) -> None:
+        """The first generation: launch, plan without a protocol, wait until all have booted."""
+        operation = new_id("boot")
+        engines = tuple(self.roster.new_ids(size))
+        self.roster.expect(engines, operation)
+        plan = wire.Plan(
+            operation=operation,
+            generation=1,
+            instance=self.instance,
+            sender=wire.COORDINATOR,
+            protocol="",
+            members=engines,
+            previous=(),
+            roles=dict.fromkeys(engines, "active"),
+            store=self._store.address,
+        )
+        self.members = engines
+        for engine in engines:
+            self.roster.send(engine, plan)
+            if self.options.launch:
+                self._launcher.start(engine, self.address, operation)
+        with self._changed:
+            done = self._changed.wait_for(lambda: self.failed or self._booted >= set(engines), START_SECONDS)
+        if self.failed:
+            raise EngineDied(self.failed)
+        if not done:
+            absent = ", ".join(sorted(set(engines) - self._booted))
+            raise DeadlineExpired(f"engines {absent} did not serve within {START_SECONDS:g} s")
+        self.generation = 1
+        self.router.admit(engines)
+
+    def _committed(self, made: Change) -> None:
+        with self._changed:
+            if self.members != made.members:
+                self.members, self.generation = made.members, self.generation + 1
+
+    def _submit(self, engine: str, message: wire.Submit) -> None:
+        self.roster.send(engine, msgspec.structs.replace(message, sender=wire.COORDINATOR, instance=self.instance))
+
+    # -- the hub's thread --------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        due = 0.0
+        with self._hub:
+            while not self._stopping.is_set():
+                for engine, message in self._hub.poll(POLL):
+                    self._receive(engine, message)
+                if time.monotonic() >= due:
+                    due = time.monotonic() + POLL
+                    self._watch()
+
+    def _stop_thread(self) -> None:
+        self._stopping.set()
+        self._hub.ring()
+        self._thread.join(5)
+
+    def _receive(self, engine: str, message: wire.Mail) -> None:
+        if isinstance(message, wire.Hello):
+            self._hello(message)
+            return
+        status = message if isinstance(message, wire.Status) else None
+        if not self.roster.heard(engine, status):
+            self._hub.drop("unexpected engine")
+            return
+        match message:
+            case wire.Tokens():
+                self.router.tokens(engine, message.tokens)
+            case wire.Stopped():
+                for request, epoch, _, reason in message.requests:
+                    self.router.stopped(engine, request, epoch, reason)
+            case wire.Status():
+                self._sample(message)
+            case wire.Protocol():
+                self._letter(message)
+            case wire.Booted():
+                with self._changed:
+                    self._booted.add(engine)
+                    self._changed.notify_all()
+            case wire.Failure():
+                self._failure(engine, message)
+
+    def _hello(self, message: wire.Hello) -> None:
+        settings = wire.Settings(
+            model=str(self.model),
+            slots=self.options.slots,
+            kv_blocks=self.options.kv_blocks,
+            max_tokens=self.options.max_tokens,
+            store=self._store.address,
+            transfer=self.options.transfer,
+            rebalance_steps=self.options.rebalance_steps,
+            journal=str(self.journals.resolve()),
+            faults=self.options.faults,
+        )
+        welcome = wire.Welcome(sender=wire.COORDINATOR, instance=self.instance, settings=settings)
+        turned = self.roster.hello(message, welcome)
+        if turned is not None:
+            self._hub.send(message.sender, turned)
+
+    def _sample(self, status: wire.Status) -> None:
+        self.samples.append((time.monotonic(), status.sender, status.step))
+        moved = {name.removeprefix("bytes_"): n for name, n in status.counters.items() if name.startswith("bytes_")}
+        self.moved[status.sender] = Counter(moved)
+        self.violations[status.sender] = status.counters.get("violations", 0)
+
+    def _letter(self, message: wire.Protocol) -> None:
+        coordinator = self._coordinator
+        if coordinator is None or message.operation != coordinator.operation.id:
+            self._hub.drop("other operation")
+            return
+        coordinator.deliver(
+            Letter(
+                message.name,
+                message.machine,
+                message.sender,
+                message.receiver,
+                message.operation,
+                message.generation,
+            )
+        )
+
+    def _failure(self, engine: str, message: wire.Failure) -> None:
+        self._journal.put("report", "", source=engine, error=message.text, fatal=message.fatal)
+        coordinator = self._coordinator
+        if coordinator is not None and message.operation in ("", coordinator.operation.id):
+            coordinator.operation.failed(f"engine {engine}: {message.text}")
+        if message.fatal:
+            self._bury(engine, message.text)
+
+    def _watch(self) -> None:
+        for engine, status in self._launcher.exited().items():
+            self._bury(engine, f"its process ended with status {status}; {self._last_words(engine)}")
+        for engine in self.roster.silent(SILENCE):
+            self._bury(engine, f"it was silent for {SILENCE:g} s")
+
+    def _bury(self, engine: str, reason: str) -> None:
+        """Declared dead means killed: its process is gone before its id, rank or memory is used again."""
+        if not self.roster.bury(engine, reason):
+            return
+        self._launcher.kill(engine)
+        for each in self.roster.living():
+            self.roster.send(each.engine, wire.Dead(sender=wire.COORDINATOR, engine=engine))
+        coordinator = self._coordinator
+        if coordinator is not None and not coordinator.operation.ended:
+            coordinator.died(engine, reason)
+        with self._changed:
+            if engine in self.members and not self.failed:
+                self.failed = f"serving engine {engine} died: {reason}"
+            self._changed.notify_all()
+        if self.failed:
+            self.router.close(self.failed)
+
+    def _last_words(self, engine: str) -> str:
+        try:
+            lines = self._launcher.log(engine).read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return "its last words: " + " | ".join(lines[-LOG_LINES:]) if lines else "it wrote nothing"
+
+
+def default_slots(experts: int, size: int) -> int:
+    """Slots per engine: the share of the first size, and two more for replicas."""
+    return -(-experts // max(size, 1)) + 2
+
+
+__all__ = ["Deployment", "ElasticError", "Member", "OperationRunning", "Options", "Status", "default_slots"]

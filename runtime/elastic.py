@@ -1,0 +1,262 @@
+"""The library inside one engine: machines, monitor, journal, groups, transfers and experts behind one object.
+
+An engine core makes one `Elastic`, gives it plans and letters as they come, and calls `turn` in its main loop; between
+two turns it may do as it likes. The first generation is made by the same steps as every other (`bootstrap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from elasticfsm.compile import program
+from elasticfsm.errors import ElasticError, GroupError
+from elasticfsm.journal import Journal
+from elasticfsm.mailbox import Letter
+from elasticfsm.monitor import Monitor, Violation
+from elasticfsm.protocol import Step
+
+from .experts.placement import Placement
+from .experts.placing import Loads, Placements
+from .experts.rebalance import Experts
+from .experts.state import ExpertState, Mode
+from .group import Group
+from .groups import Generation, Groups
+from .hands import CacheSteps, Core, ForwardSteps, GroupSteps, LoadSteps, PlacementSteps, RequestSteps, WeightSteps
+from .interpreter import Board, Interpreter, Operation
+from .rehearsal import Rehearsal
+from .store import StoreClient
+from .weights.board import StoreBoard
+from .weights.sharing import Meeting, WeightSharing
+from .weights.transfer import Transfer
+from .wire import Plan
+
+BASE = "rebalance"  # brings serving along
+OPERATIONS = ("scale_up", "scale_down")
+SERVING = "serving.engine"
+BOOT = ("groups.create", "groups.join", "groups.switch")
+
+Post = Callable[[Letter, Collection[str]], None]
+
+
+class Shape:
+    """What the library must know of the model: layers, experts, and slots per rank."""
+
+    def __init__(self, layers: int, experts: int, slots: int) -> None:
+        self.layers, self.experts, self.slots = layers, experts, slots
+
+
+class Elastic:
+    """Everything of one engine but its core. `begin`, `bootstrap`, `turn` and `close` belong to the main loop.
+
+    `post(letter, peers)` carries a letter to the coordinator, or to these peers when there are any; it must not block.
+    `due` says once that a rebalance is due.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        core: Core,
+        shape: Shape,
+        transfer: Transfer,
+        post: Post,
+        journal: Journal,
+        *,
+        store: str,
+        due: Callable[[], bool],
+        ended: Callable[[Operation, str, str], None],
+        experts: type[Experts] = Experts,
+        step_seconds: float = 60.0,
+    ) -> None:
+        self.engine = engine
+        self.journal = journal
+        self.transfer = transfer
+        self.board = Board()
+        self.monitor = Monitor(engine, journal, on_refused=self._refused)
+        self.groups = Groups(store, self.monitor)
+        self.removing: tuple[str, ...] = ()
+        self._core = core
+        self._post = post
+        self._closing = False
+        self._client: StoreClient | None = None
+        self._told = ended
+        self.experts = ExpertState(
+            engine, core.memory, transfer, self._generation, shape.layers, shape.experts, shape.slots
+        )
+        loads = Loads(self.experts)
+        placements = Placements(self.experts, loads)
+        sharing = WeightSharing(transfer, core.weights())
+        self._weights = WeightSteps(sharing)
+        steps = GroupSteps(self.groups, placements)
+        self.adapters: dict[str, object] = {
+            "groups": steps,
+            "step": ForwardSteps(core, self.groups, steps, self.board, step_seconds),
+            "rehearsal": Rehearsal(self.groups),
+            "weights": self._weights,
+            "cache": CacheSteps(core, self.groups),
+            "load": LoadSteps(loads, self.experts, self._mode),
+            "placement": PlacementSteps(placements),
+            "experts": experts(self.experts, lambda: self._closing),
+            "requests": RequestSteps(core),
+        }
+        self.machines = Interpreter(
+            engine,
+            program(BASE),
+            {name: program(name) for name in OPERATIONS},
+            self.adapters,
+            self._send,
+            journal,
+            board=self.board,
+            monitor=self.monitor,
+            environment={"request": core.has_work, "due": due},
+            ended=self._ended,
+        )
+
+    # -- plans -------------------------------------------------------------------------------------------------
+
+    def bootstrap(self, plan: Plan, load: Callable[[Placement, int], None]) -> None:
+        """Make the first generation with all its members, let `load` fill weights and experts, and begin to serve.
+
+        The steps are those of every other switch (create, join, switch) through the same hands and the same monitor;
+        only votes are missing, because nobody serves yet. Blocks until all members are here; GroupError if they aren't.
+        """
+        state = self.experts
+        size = len(plan.members)
+        state.shared = Placement.initial(state.layers, state.experts, size, state.slots_per_rank, plan.operation)
+        self.groups.plan(plan.operation, plan.generation, plan.members, self.engine, plan.store)
+        steps = [Step(name, "" if name == "groups.switch" else "standby") for name in BOOT]
+        self.machines.bootstrap(Operation(plan.operation, plan.generation, plan.members), steps)
+        load(state.current(), self.groups.need("active").rank)
+        self.machines.start()
+
+    def begin(self, plan: Plan) -> None:
+        """Get ready for an operation: its machine is seated, its first message may follow.
+
+        Raises RequestRefused while another one runs, and for one that has ended here.
+        """
+        operation = Operation(plan.operation, plan.generation, plan.members, plan.deadlines)
+        self.machines.begin(plan.protocol, plan.roles[self.engine], operation)
+        self.removing = tuple(engine for engine in plan.previous if engine not in plan.members)
+        if self.engine in plan.members:
+            self.groups.plan(plan.operation, plan.generation, plan.members, self.engine, plan.store)
+        new = tuple(engine for engine in plan.members if engine not in plan.previous)
+        board = _LazyBoard(plan.store, plan.operation, self._keep)
+        seconds = plan.deadlines.get("prepare", program(plan.protocol).deadlines.get("prepare", 300.0))
+        self._weights.begin(
+            lambda cancelled: Meeting(plan.previous, new, board, seconds, cancelled, self._standby_world)
+        )
+
+    def deliver(self, letter: Letter) -> None:
+        """Put a message of the spec into the inbox; any thread."""
+        self.machines.deliver(letter)
+
+    def dead(self, engine: str) -> None:
+        """An engine is declared dead: cut every group that contains it; any thread, does not block."""
+        for name in ("active", "standby"):
+            generation = self._generation(name)
+            if generation is not None and engine in generation.members:
+                self.groups.cut(name, f"engine {engine} is dead")
+
+    # -- the main loop -----------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether turns are still worth taking."""
+        return self.machines.alive and not self.broken
+
+    @property
+    def broken(self) -> str:
+        """Why serving has ended for good; empty while it has not."""
+        return self.machines.errors().get(SERVING, "")
+
+    def turn(self) -> bool:
+        """One pass at the boundary, with a forward step if one is due; whether anything was done."""
+        did = self.machines.turn()
+        self.transfer.pump()
+        return did
+
+    def wait(self, seconds: float) -> None:
+        """Block until there is something to do, or `seconds` are over."""
+        self.machines.wait(seconds)
+
+    def close(self, within: float = 5.0) -> list[str]:
+        """Free everything; returns what could not be freed in time."""
+        self._closing = True
+        self.groups.cancel()
+        for name in ("active", "standby", "retired"):
+            self.groups.cut(name, "the engine ends")
+        left = self.machines.close(within)
+        left += self.groups.close_all(within)
+        self._forget_client()
+        self.transfer.close()
+        self.journal.close()
+        return left
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _generation(self, name: str) -> Generation | None:
+        with suppress(GroupError):
+            return self.groups.need(name)
+        return None
+
+    def _standby_world(self) -> tuple[Group, tuple[str, ...]]:
+        standby = self.groups.need("standby")
+        return standby.world, standby.members
+
+    def _mode(self) -> tuple[Mode, tuple[str, ...]]:
+        """What a plan is for: every engine stands in `evacuating` when the vote for it was full, and only then."""
+        role = self.machines.role
+        evacuating = self.machines.state_of(f"scale_down.{role}") == "evacuating"
+        return ("evacuate", self.removing) if evacuating else ("spread", ())
+
+    def _send(self, letter: Letter) -> None:
+        active = self.groups.active
+        peers = active.members if letter.receiver == SERVING and active is not None else ()
+        self._post(letter, tuple(peer for peer in peers if peer != self.engine))
+
+    def _refused(self, violation: Violation) -> None:
+        """A refusal closes this operation's groups here, so that peers fail fast instead of waiting."""
+        name = violation.group.rpartition(".")[2]
+        with suppress(ElasticError):
+            self.groups.cut(name, str(violation))
+
+    def _ended(self, operation: Operation, end: str, error: str) -> None:
+        self._forget_client()
+        self._told(operation, end, error)
+
+    def _keep(self, client: StoreClient) -> None:
+        self._client = client
+
+    def _forget_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+class _LazyBoard:
+    """A StoreBoard that connects when it is first used, in the thread that uses it."""
+
+    def __init__(self, store: str, operation: str, keep: Callable[[StoreClient], None]) -> None:
+        self._store = store
+        self._operation = operation
+        self._keep = keep
+        self._board: StoreBoard | None = None
+
+    def set(self, key: str, value: bytes) -> None:
+        """See Board.set."""
+        self._connected().set(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        """See Board.get."""
+        return self._connected().get(key)
+
+    def clear(self, prefix: str) -> None:
+        """See Board.clear."""
+        self._connected().clear(prefix)
+
+    def _connected(self) -> StoreBoard:
+        if self._board is None:
+            client = StoreClient(self._store)
+            self._keep(client)
+            self._board = StoreBoard(client, self._operation)
+        return self._board

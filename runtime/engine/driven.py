@@ -1,0 +1,114 @@
+"""The reference engine as the library drives it (hands.Core): requests come in, tokens go out, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from elasticfsm.errors import RequestRefused
+
+from ..experts.placement import Placement
+from ..groups import Generation
+from ..wire import Settings, Submit, Token
+from .core import EngineCore
+from .exchange import GroupExchange
+from .request import Request
+
+Deliver = Callable[[tuple[Token, ...]], None]
+GiveBack = Callable[[tuple[tuple[str, int, int, str], ...]], None]
+
+
+class DrivenCore:
+    """An EngineCore behind the few methods that the library needs. Main loop only; the counters may be read by any.
+
+    `deliver` takes the tokens of a step, `give_back` requests that this engine will not run: (id, epoch, tokens so
+    far, reason); an empty reason means that another engine may serve them.
+    """
+
+    def __init__(self, settings: Settings, deliver: Deliver, give_back: GiveBack) -> None:
+        self.engine = EngineCore(settings.model, settings.slots, settings.max_tokens)
+        self.settings = settings
+        self.accepting = True
+        self.steps = 0
+        self._deliver = deliver
+        self._give_back = give_back
+        self._due_at = settings.rebalance_steps
+
+    # -- for the library ---------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> EngineCore:
+        """Its expert slots, and the routing in front of them."""
+        return self.engine
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """All non-expert weights by name."""
+        return self.engine.model.non_expert_tensors()
+
+    def forward(self, generation: Generation) -> None:
+        """One step of all ranks; tokens go out as soon as they are there."""
+        result = self.engine.forward(GroupExchange(generation.ep))
+        self.steps += 1
+        if result.events:
+            events = result.events
+            self._deliver(tuple(Token(e.request_id, e.epoch, e.index, e.token, e.finished or "") for e in events))
+
+    def has_work(self) -> bool:
+        """Whether there is an unfinished request."""
+        return self.engine.has_work
+
+    def cache_blocks(self) -> int:
+        """Blocks of its cache; 0 before it has one."""
+        return self.engine.cache.blocks if self.engine.cache is not None else 0
+
+    def allocate_cache(self, blocks: int) -> None:
+        """Allocate the cache, once."""
+        self.engine.allocate_cache(blocks)
+
+    def hand_over(self) -> None:
+        """Stop every request between two steps; from here on none is accepted and all steps are dummy steps."""
+        self.accepting = False
+        evicted = self.engine.scheduler.evict_all()
+        if evicted:
+            self._give_back(tuple((each.id, each.epoch, len(each.generated), "") for each in evicted))
+
+    # -- for the process ---------------------------------------------------------------------------------------
+
+    def load(self, placement: Placement, rank: int) -> None:
+        """Fill weights and own expert slots from the checkpoint: engines of the first generation only."""
+        self.engine.load(placement.physical_to_logical, rank)
+        self.engine.allocate_cache(self.settings.kv_blocks)
+
+    def submit(self, message: Submit) -> None:
+        """Take a request, or give it back."""
+        reason = ""
+        if self.accepting and self.engine.cache is not None:
+            try:
+                self.engine.submit(_request(message))
+                return
+            except RequestRefused as refusal:
+                reason = str(refusal)
+        self._give_back(((message.request, message.epoch, len(message.generated), reason),))
+
+    def due(self) -> bool:
+        """Whether a rebalance is due; says so once per interval of steps."""
+        if self.steps < self._due_at:
+            return False
+        self._due_at = self.steps + self.settings.rebalance_steps
+        return True
+
+    def counts(self) -> tuple[int, int]:
+        """(running, waiting) requests."""
+        return len(self.engine.scheduler.running), len(self.engine.scheduler.waiting)
+
+
+def _request(message: Submit) -> Request:
+    return Request(
+        message.request,
+        list(message.prompt),
+        message.max_new_tokens,
+        message.stop_tokens,
+        message.epoch,
+        list(message.generated),
+    )

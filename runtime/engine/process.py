@@ -1,0 +1,324 @@
+"""An engine process: its control thread, its core, and the main loop that both the core and the library live in."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import torch
+
+from elasticfsm.errors import DeadlineExpired, ElasticError, RequestRefused
+from elasticfsm.journal import Journal
+from elasticfsm.mailbox import Letter
+
+from .. import wire
+from ..control import Control, remove_socket_directory
+from ..elastic import Elastic, Shape
+from ..interpreter import Operation
+from ..launch import die_with_parent
+from ..transport import Mailbox, check_address
+from ..weights.by_nixl import NixlTransfer
+from ..weights.by_p2p import P2pTransfer
+from ..weights.transfer import Transfer
+from .driven import DrivenCore
+from .faults import experts_with, swap_experts
+
+WELCOME_SECONDS = 60.0
+ASK_AGAIN_SECONDS = 1.0
+IDLE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What an engine is told at its start: where to join, for which operation, under which id."""
+
+    address: str
+    operation: str
+    engine: str
+    parent: int = 0
+
+
+class EngineProcess:
+    """One engine from its hello to its end. `run` is the main loop; the control thread only fills `mail`."""
+
+    def __init__(self, joining: Joining) -> None:
+        self.joining = joining
+        self.mail: queue.SimpleQueue[wire.Mail] = queue.SimpleQueue()
+        self.ending = threading.Event()
+        self.orphan = False
+        self.role = "starting"
+        self.instance = ""
+        self.elastic: Elastic | None = None
+        self.core: DrivenCore | None = None
+        self.wakes: dict[str, str] = {}
+        self.failed = ""
+        mailbox = Mailbox(joining.address, _wake_address(joining), joining.engine)
+        self.mailbox = mailbox
+        self.control = Control(mailbox, self._receive, self._status, self._orphaned, joining.parent)
+
+    # -- control thread ----------------------------------------------------------------------------------------
+
+    def _receive(self, message: wire.Mail) -> None:
+        if isinstance(message, wire.Exit):
+            self.end()
+        elif isinstance(message, wire.Dead):
+            elastic = self.elastic
+            if elastic is not None:
+                elastic.dead(message.engine)
+        else:
+            self.mail.put(message)
+            self._nudge()
+
+    def _status(self) -> wire.Mail | None:
+        elastic, core = self.elastic, self.core
+        if elastic is None or core is None:
+            return wire.Status(sender=self.joining.engine, role=self.role, states={}, step=0, running=0, waiting=0)
+        running, waiting = core.counts()
+        counters = {f"bytes_{path}": count for path, count in elastic.transfer.moved.items()}
+        counters["violations"] = len(elastic.monitor.violations)
+        return wire.Status(
+            sender=self.joining.engine,
+            operation=self.joining.operation,
+            generation=elastic.board.generation,
+            instance=self.instance,
+            role=self.role,
+            states=elastic.machines.status(),
+            step=core.steps,
+            running=running,
+            waiting=waiting,
+            counters=counters,
+        )
+
+    def _orphaned(self) -> None:
+        self.orphan = True
+        remove_socket_directory(self.joining.address)
+        self.end()
+
+    def end(self) -> None:
+        """Make the main loop end; from any thread or a signal handler."""
+        self.ending.set()
+        elastic = self.elastic
+        if elastic is not None:
+            elastic.groups.cancel()
+        self._nudge()
+
+    def _nudge(self) -> None:
+        elastic = self.elastic
+        if elastic is not None:
+            elastic.machines.nudge()
+
+    # -- main loop ---------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """From hello to end; returns the exit code."""
+        self.control.start()
+        try:
+            settings = self._join()
+            if settings is not None:
+                self._build(settings)
+                self._loop()
+        except ElasticError as error:
+            self._fail(str(error))
+        finally:
+            self._close()
+        return 1 if self.failed else 0
+
+    def _join(self) -> wire.Settings | None:
+        """Say hello until welcomed; None when told to end, RequestRefused when turned away for good."""
+        limit = time.monotonic() + WELCOME_SECONDS
+        reason = "nobody answered"
+        while not self.ending.is_set():
+            if time.monotonic() > limit:
+                raise DeadlineExpired(f"{self.joining.address}: not welcomed within {WELCOME_SECONDS:g} s: {reason}")
+            self._send(wire.Hello(operation=self.joining.operation, pid=os.getpid(), wake=self.mailbox.address))
+            answer = self._answer(ASK_AGAIN_SECONDS)
+            if isinstance(answer, wire.Welcome):
+                self.instance = answer.instance
+                return answer.settings
+            if isinstance(answer, wire.Turned):
+                reason = answer.reason
+                if answer.final:
+                    raise RequestRefused(reason)
+                self.ending.wait(ASK_AGAIN_SECONDS)
+        return None
+
+    def _answer(self, seconds: float) -> wire.Mail | None:
+        """The answer to our hello; what else comes before it stays in the queue."""
+        try:
+            return self.mail.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _build(self, settings: wire.Settings) -> None:
+        torch.set_num_threads(1)
+        me = self.joining.engine
+        core = DrivenCore(settings, self._deliver, self._give_back)
+        config = core.engine.config
+        transfer: Transfer = NixlTransfer(me) if settings.transfer == "nixl" else P2pTransfer(me)
+        journal = Journal(settings.journal, me, self.instance)
+        self.core = core
+        self.elastic = Elastic(
+            me,
+            core,
+            Shape(config.num_hidden_layers, config.num_experts, settings.slots),
+            transfer,
+            self._post,
+            journal,
+            store=settings.store,
+            due=core.due,
+            ended=self._ended,
+            experts=experts_with(settings.faults, me),
+        )
+        self.role = "waiting"
+
+    def _loop(self) -> None:
+        elastic = self._elastic()
+        while not self.ending.is_set():
+            self._intake()
+            if not elastic.turn():
+                elastic.wait(IDLE_SECONDS)
+            if elastic.broken:
+                self._fail(f"serving ended: {elastic.broken}")
+                return
+
+    def _intake(self) -> None:
+        while True:
+            try:
+                message = self.mail.get_nowait()
+            except queue.Empty:
+                return
+            self._act(message)
+
+    def _act(self, message: wire.Mail) -> None:
+        core, elastic = self._core(), self._elastic()
+        match message:
+            case wire.Submit():
+                core.submit(message)
+            case wire.Protocol() | wire.Wake():
+                elastic.deliver(_letter(message))
+            case wire.Peers():
+                self.wakes = dict(message.wakes)
+            case wire.Plan(protocol=""):
+                self._bootstrap(message)
+            case wire.Plan():
+                self._plan(message)
+
+    def _bootstrap(self, plan: wire.Plan) -> None:
+        core, elastic = self._core(), self._elastic()
+        elastic.bootstrap(plan, core.load)
+        if "swap-experts" in core.settings.faults and plan.members[0] == self.joining.engine:
+            swap_experts(core.engine.model)
+        self.role = "active"
+        self._send(wire.Booted(generation=plan.generation))
+
+    def _plan(self, plan: wire.Plan) -> None:
+        try:
+            self._elastic().begin(plan)
+        except RequestRefused as refusal:
+            self._send(wire.Failure(operation=plan.operation, text=str(refusal)))
+            return
+        self.role = plan.roles[self.joining.engine]
+
+    def _ended(self, operation: Operation, end: str, error: str) -> None:
+        """An operation has ended here, told on the main loop."""
+        core = self._core()
+        leaves = self.role == "removing" and end == "done"
+        if error:
+            self._send(wire.Failure(operation=operation.id, text=f"{self.role}: {error}"))
+        core.accepting = not leaves
+        self.role = "retired" if leaves or (self.role == "new" and end != "done") else "active"
+
+    # -- out ---------------------------------------------------------------------------------------------------
+
+    def _send(self, message: wire.Mail) -> None:
+        """Stamp a message with this engine's name and send it to the coordinator."""
+        import msgspec
+
+        self.mailbox.send(msgspec.structs.replace(message, sender=self.joining.engine, instance=self.instance))
+
+    def _post(self, letter: Letter, peers: Collection[str]) -> None:
+        stamp = {"operation": letter.operation, "generation": letter.generation, "instance": self.instance}
+        if not peers and letter.receiver.endswith(".coordinator"):
+            self._send(
+                wire.Protocol(name=letter.message, machine=letter.sender, receiver=letter.receiver, **stamp)  # type: ignore[arg-type]
+            )
+        for peer in peers:
+            if peer in self.wakes:
+                wake = wire.Wake(
+                    name=letter.message,
+                    machine=letter.sender,
+                    receiver=letter.receiver,
+                    wave=letter.wave,
+                    sender=self.joining.engine,
+                    **stamp,  # type: ignore[arg-type]
+                )
+                self.mailbox.wake(self.wakes[peer], wake)
+
+    def _deliver(self, tokens: tuple[wire.Token, ...]) -> None:
+        self._send(wire.Tokens(step=self._core().steps, tokens=tokens))
+
+    def _give_back(self, requests: tuple[tuple[str, int, int, str], ...]) -> None:
+        self._send(wire.Stopped(requests=requests))
+
+    def _fail(self, text: str) -> None:
+        self.failed = text
+        print(f"engine {self.joining.engine}: {text}", file=sys.stderr, flush=True)
+        if not self.orphan:
+            self._send(wire.Failure(text=text, fatal=True))
+
+    def _close(self) -> None:
+        elastic = self.elastic
+        if elastic is not None:
+            left = elastic.close()
+            if left:
+                print(f"engine {self.joining.engine}: not freed: {', '.join(left)}", file=sys.stderr, flush=True)
+        self.control.stop()
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _core(self) -> DrivenCore:
+        if self.core is None:
+            raise RequestRefused("the engine was not welcomed yet")
+        return self.core
+
+    def _elastic(self) -> Elastic:
+        if self.elastic is None:
+            raise RequestRefused("the engine was not welcomed yet")
+        return self.elastic
+
+
+def _letter(message: wire.Protocol | wire.Wake) -> Letter:
+    return Letter(
+        message.name,
+        message.machine,
+        message.sender,
+        message.receiver,
+        message.operation,
+        message.generation,
+        message.wave,
+    )
+
+
+def _wake_address(joining: Joining) -> str:
+    """Where peers wake this engine: beside the coordinator's socket, or a free port of the same host."""
+    parts = urlsplit(check_address(joining.address))
+    if parts.scheme == "ipc":
+        return f"{joining.address.rpartition('/')[0]}/{joining.engine}.sock"
+    return f"tcp://{parts.hostname}:*"
+
+
+def run_engine(joining: Joining) -> int:
+    """The whole life of an engine process; returns its exit code. Main thread only: it installs signal handlers."""
+    if joining.parent:
+        die_with_parent(joining.parent)
+    process = EngineProcess(joining)
+    signal.signal(signal.SIGTERM, lambda *_: process.end())
+    signal.signal(signal.SIGINT, signal.SIG_IGN if joining.parent else lambda *_: process.end())
+    return process.run()

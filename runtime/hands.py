@@ -1,0 +1,216 @@
+"""The hands of one engine: what the steps of the spec do, step `a.b` being the method `b` of adapter `a`.
+
+The engine core itself is reached through `Core` only: any engine that offers these few methods can be driven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from elasticfsm.board import Board
+from elasticfsm.errors import GroupError
+
+from .agree import StepAgreement
+from .deadline import Cancelled
+from .experts.placing import Loads, Placements
+from .experts.state import ExpertMemory, ExpertState, Mode
+from .groups import Generation, Groups
+from .weights.sharing import Meeting, WeightSharing
+
+_PLENTY = 1 << 40  # blocks that an engine without a cache offers: it takes what the others have
+
+
+class Core(Protocol):
+    """What an engine core gives to the library."""
+
+    @property
+    def memory(self) -> ExpertMemory:
+        """Its expert slots and the routing in front of them."""
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """All non-expert weights by name, contiguous, alike on all engines."""
+
+    def forward(self, generation: Generation) -> None:
+        """One forward step with this generation's groups; every engine of it enters, with or without requests."""
+
+    def has_work(self) -> bool:
+        """Whether there is an unfinished request."""
+
+    def cache_blocks(self) -> int:
+        """Blocks of its cache; 0 before it has one."""
+
+    def allocate_cache(self, blocks: int) -> None:
+        """Allocate a cache of so many blocks; raises ElasticError when memory does not hold it."""
+
+    def hand_over(self) -> None:
+        """Stop every request between two steps, and say where each stopped."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a step agreement in the words of the spec."""
+
+    votes: frozenset[str]
+    answer: str
+
+
+class GroupSteps:
+    """Steps `groups.*`; with the names of the groups the map of the experts changes, so the switch does both."""
+
+    def __init__(self, groups: Groups, placements: Placements, join_seconds: float = 10.0) -> None:
+        self.joined = False
+        self._groups = groups
+        self._placements = placements
+        self._join_seconds = join_seconds
+
+    def create(self, name: str, cancelled: Cancelled = None) -> None:
+        """Step groups.create: blocks until all members are here."""
+        self.joined = False
+        self._groups.create(name, cancelled)
+
+    def join(self, name: str) -> None:
+        """Step groups.join: old and new meet; seconds at most. Compares operation, generation and expert map."""
+        self._groups.join(name, self._join_seconds, self._placements.facts())
+        self.joined = True
+
+    def switch(self) -> None:
+        """Step groups.switch: pointers only."""
+        self._groups.switch()
+        self._placements.adopt()
+        self.joined = False
+
+    def destroy(self, name: str) -> None:
+        """Step groups.destroy: to the reaper; local."""
+        self._groups.destroy(name)
+
+    def leave(self, name: str) -> None:
+        """Step groups.leave: from here on this engine issues nothing on the groups; they stay until `retire`."""
+        self._groups.need(name)
+
+
+class ForwardSteps:
+    """Steps `step.*`: the forward step itself, the agreement that ends it, and the confirmation of a join."""
+
+    def __init__(self, core: Core, groups: Groups, steps: GroupSteps, board: Board, within: float) -> None:
+        self._core = core
+        self._groups = groups
+        self._steps = steps
+        self._board = board
+        self._within = within
+        self._agreement: StepAgreement | None = None
+
+    def forward(self, name: str) -> None:
+        """Step step.forward."""
+        self._core.forward(self._groups.need(name))
+
+    def agree(self, name: str) -> Outcome:
+        """Step step.agree: one all-reduce with work, votes and identity; blocks until all members have entered."""
+        board = self._board
+        if self._agreement is None:
+            self._agreement = StepAgreement(board.names)
+        agreed = self._agreement.agree(
+            self._groups.need(name).dp,
+            board.votes,
+            board.wanted or self._core.has_work(),
+            generation=board.generation,
+            operation=board.operation,
+            step=board.step,
+            within=self._within,
+        )
+        return Outcome(agreed.votes, "work" if agreed.work else "empty")
+
+    def confirm(self, name: str) -> str:
+        """Step step.confirm: whether the join succeeded on every old member; this is the commit point."""
+        joined = torch.tensor([int(self._steps.joined)], dtype=torch.int64)
+        self._groups.need(name).dp.all_reduce(joined, "min", self._within)
+        return "all" if int(joined) else "not_all"
+
+
+class WeightSteps:
+    """Steps `weights.*`, with the cancellation of the list in which they run."""
+
+    def __init__(self, sharing: WeightSharing) -> None:
+        self._sharing = sharing
+        self._cancelled: Cancelled = None
+
+    def begin(self, meeting: Callable[[Cancelled], Meeting]) -> None:
+        """Name the participants of an operation."""
+        self._sharing.begin(meeting(self._asked))
+
+    def offer(self) -> None:
+        """Step weights.offer."""
+        self._sharing.offer()
+
+    def read(self, role: str, cancelled: Cancelled = None) -> None:
+        """Step weights.read."""
+        self._cancelled = cancelled
+        self._sharing.read(role)
+
+    def withdraw(self, role: str, cancelled: Cancelled = None) -> None:
+        """Step weights.withdraw."""
+        self._cancelled = cancelled
+        self._sharing.withdraw(role)
+
+    def forget(self) -> None:
+        """Step weights.forget."""
+        self._sharing.forget()
+
+    def _asked(self) -> bool:
+        cancelled = self._cancelled
+        if cancelled is None:
+            return False
+        return cancelled() if callable(cancelled) else cancelled.is_set()
+
+
+class CacheSteps:
+    """Step cache.agree: existing caches cannot shrink, so the minimum is a demand on new engines only."""
+
+    def __init__(self, core: Core, groups: Groups, within: float = 30.0) -> None:
+        self._core = core
+        self._groups = groups
+        self._within = within
+
+    def agree(self, name: str, cancelled: Cancelled = None) -> None:
+        """All-reduce MIN of cache blocks on the world group; a new engine then allocates as many, or fails."""
+        mine = self._core.cache_blocks()
+        blocks = torch.tensor([mine or _PLENTY], dtype=torch.int64)
+        self._groups.need(name).world.post_all_reduce(blocks, "min").wait(self._within, cancelled)
+        if mine:
+            return
+        if int(blocks) == _PLENTY:
+            raise GroupError(f"no member of the {name} generation has a cache: nobody serves yet")
+        self._core.allocate_cache(int(blocks))
+
+
+class LoadSteps:
+    """Step load.reduce, which begins a plan: what the plan is for is known from where the operation stands."""
+
+    def __init__(self, loads: Loads, state: ExpertState, mode: Callable[[], tuple[Mode, tuple[str, ...]]]) -> None:
+        self._loads = loads
+        self._state = state
+        self._mode = mode
+
+    def reduce(self, name: str) -> None:
+        """Step load.reduce."""
+        self._state.aim(*self._mode())
+        self._loads.reduce(name)
+
+
+class PlacementSteps:
+    """Steps placement.plan and placement.share."""
+
+    def __init__(self, placements: Placements) -> None:
+        self.plan = placements.plan
+        self.share = placements.share
+
+
+class RequestSteps:
+    """Step requests.hand_over."""
+
+    def __init__(self, core: Core) -> None:
+        self.hand_over = core.hand_over

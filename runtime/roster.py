@@ -1,0 +1,145 @@
+"""Which engines the coordinator expects, knows and has heard of lately; what they are sent too early waits here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from . import wire
+
+Send = Callable[[str, wire.Mail], None]
+
+
+@dataclass(eq=False)
+class Member:
+    """One engine: what it was started for, where it is, when it was heard of last (monotonic seconds; 0: never)."""
+
+    engine: str
+    operation: str
+    pid: int = 0
+    wake: str = ""
+    heard: float = 0.0
+    dead: str = ""
+    stopped: bool = False
+    status: wire.Status | None = None
+    waiting: list[wire.Mail] = field(default_factory=list)
+
+    @property
+    def here(self) -> bool:
+        """Whether it has announced itself and may be sent messages."""
+        return self.pid != 0
+
+
+class Roster:
+    """All engines by id; ids are given once and never used again. Any thread."""
+
+    def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:
+        self._send = send
+        self._clock = clock
+        self._members: dict[str, Member] = {}
+        self._next = 0
+        self._lock = threading.RLock()
+
+    def new_ids(self, count: int) -> list[str]:
+        """Fresh engine ids: e0, e1, ..."""
+        with self._lock:
+            first, self._next = self._next, self._next + count
+        return [f"e{number}" for number in range(first, first + count)]
+
+    def expect(self, engines: Iterable[str], operation: str) -> None:
+        """These engines will announce themselves, each with this operation id."""
+        with self._lock:
+            for engine in engines:
+                self._members[engine] = Member(engine, operation)
+
+    def hello(self, message: wire.Hello, welcome: wire.Welcome) -> wire.Turned | None:
+        """Let an engine in, welcome it and send what waited for it; or return why not."""
+        with self._lock:
+            member = self._members.get(message.sender)
+            reason, final = self._refusal(member, message)
+            if member is None or reason:
+                return wire.Turned(reason=reason, final=final)
+            member.pid, member.wake, member.heard = message.pid, message.wake, self._clock()
+            waiting, member.waiting = member.waiting, []
+            self._send(member.engine, welcome)
+            self._tell_wakes()
+            for each in waiting:
+                self._send(member.engine, each)
+        return None
+
+    @staticmethod
+    def _refusal(member: Member | None, message: wire.Hello) -> tuple[str, bool]:
+        if member is None:
+            running = "no operation expects an engine of this id"
+            return f"engine {message.sender}: {running}; start it for a running operation", bool(message.operation)
+        if member.operation != message.operation:
+            found = message.operation or "none"
+            return f"engine {message.sender} came for operation {found}, expected {member.operation}", True
+        if member.dead or member.stopped:
+            return f"engine {message.sender} has ended before; start it under a fresh id", True
+        if member.here and member.pid != message.pid:
+            return f"engine {message.sender} is here already as process {member.pid}; ids are unique", True
+        return "", False
+
+    def _tell_wakes(self) -> None:
+        wakes = {each.engine: each.wake for each in self._members.values() if each.here and not each.dead}
+        for engine in wakes:
+            self._send(engine, wire.Peers(sender=wire.COORDINATOR, wakes=wakes))
+
+    def send(self, engine: str, message: wire.Mail) -> None:
+        """Send, or keep it until the engine announces itself."""
+        with self._lock:
+            member = self._members.get(engine)
+            if member is None or member.dead or member.stopped:
+                return
+            if member.here:
+                self._send(engine, message)
+            else:
+                member.waiting.append(message)
+
+    def heard(self, engine: str, status: wire.Status | None = None) -> bool:
+        """Note that an engine spoke; False when it is not one of ours (any more)."""
+        with self._lock:
+            member = self._members.get(engine)
+            if member is None or not member.here or member.dead:
+                return False
+            member.heard = self._clock()
+            member.status = status or member.status
+        return True
+
+    def silent(self, longer_than: float) -> list[str]:
+        """Engines that announced themselves and were not heard of for so many seconds."""
+        limit = self._clock() - longer_than
+        with self._lock:
+            return [each.engine for each in self._members.values() if each.here and self._lives(each, limit)]
+
+    @staticmethod
+    def _lives(member: Member, limit: float) -> bool:
+        return not member.dead and not member.stopped and member.heard < limit
+
+    def bury(self, engine: str, reason: str) -> bool:
+        """Declare an engine dead; False when it was stopped on purpose, or is dead already."""
+        with self._lock:
+            member = self._members.get(engine)
+            if member is None or member.dead or member.stopped:
+                return False
+            member.dead = reason
+        return True
+
+    def stop(self, engines: Iterable[str]) -> None:
+        """These engines end because they were told to: their silence means nothing."""
+        with self._lock:
+            for engine in engines:
+                if engine in self._members:
+                    self._members[engine].stopped = True
+
+    def get(self, engine: str) -> Member | None:
+        """What is known of one engine."""
+        return self._members.get(engine)
+
+    def living(self) -> list[Member]:
+        """Engines that were expected and are neither dead nor stopped."""
+        with self._lock:
+            return [each for each in self._members.values() if not each.dead and not each.stopped]
