@@ -9,9 +9,11 @@ import msgspec
 
 from elasticfsm import language
 from elasticfsm.errors import SpecError
+from elasticfsm.finding import nearest
 from elasticfsm.parsing import parse
 from elasticfsm.reading import Document, Place, read
 from elasticfsm.steps import SPEC, vocabulary
+from elasticfsm.usable import unusable
 
 GuardKind = Literal[
     "done", "failed", "expired", "wanted", "unwanted", "agreed", "received", "all", "all alive", "any", "answer"
@@ -136,10 +138,10 @@ def find(path: Path | str) -> Path:
 
 
 def resolve(file: language.File, document: Document) -> Protocol:
-    """Gives meaning to a parsed file: guards, steps, messages and the exits that a phase shares."""
+    """Gives meaning to a parsed file; raises `SpecError` with every name in it that is not known, a line each."""
     machines = {role: _machine(document, role, machine) for role, machine in file.machines.items()}
     messages = {name: _message(document, name, text) for name, text in file.messages.items()}
-    return Protocol(
+    protocol = Protocol(
         name=file.protocol,
         path=str(document.path),
         over=tuple(file.over),
@@ -151,6 +153,9 @@ def resolve(file: language.File, document: Document) -> Protocol:
         deadlines=dict(file.deadlines),
         machines=machines,
     )
+    if findings := unusable(protocol, document):
+        raise SpecError("\n".join(map(str, findings)))
+    return protocol
 
 
 def _machine(document: Document, role: str, raw: language.Machine) -> Machine:
@@ -207,15 +212,8 @@ def _step(document: Document, raw: language.Step, place: Place) -> Step:
     name, argument = next(iter(raw.items())) if isinstance(raw, dict) else (raw, "")
     known = vocabulary().steps
     if name not in known:
-        raise document.wrong(place, f"unknown step `{name}`; spec/steps.yaml has {_nearest(name, list(known))}")
+        raise document.wrong(place, f"unknown step `{name}`; spec/steps.yaml has {nearest(name, list(known))}")
     return Step(name, argument)
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return ", ".join(near or known)
 
 
 def _guard(document: Document, text: str, place: Place) -> Guard:
