@@ -9,7 +9,7 @@ import msgspec
 from elasticfsm.errors import SpecError
 from elasticfsm.language import StepMeaning
 from elasticfsm.protocol import Machine, Protocol, load
-from elasticfsm.steps import vocabulary
+from elasticfsm.steps import vocabulary_at
 
 OUTSIDE = frozenset({"operator", "environment", "outside"})
 COORDINATOR = "coordinator"
@@ -80,7 +80,7 @@ def compile_protocol(protocol: Protocol) -> Program:
         steps={
             step.name: step.meaning for m in machines.values() for state in m.states.values() for step in state.steps
         },
-        facts=vocabulary().facts,
+        facts={fact: name for part in parts for fact, name in vocabulary_at(part.vocabulary).facts.items()},
     )
 
 

@@ -52,6 +52,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
     groups: dict[str, list[str]]
     messages: dict[str, str]
     over: list[str] = []
+    vocabulary: str = ""  # a steps file beside this one, instead of spec/steps.yaml
     kinds: dict[Kind, Literal["host", "device"]] = {}
     votes: list[str] = []
     waves: dict[str, str] = {}

@@ -8,7 +8,7 @@ from elasticfsm.compile import Program
 from elasticfsm.finding import Finding, finding
 from elasticfsm.protocol import Machine, Protocol, State, Step
 from elasticfsm.reading import Document, Place
-from elasticfsm.steps import fact_pattern, vocabulary
+from elasticfsm.steps import fact_pattern, vocabulary_at
 from elasticfsm.usable import COORDINATOR, place_of
 
 _RENAMED = {"standby": "active", "active": "retired"}  # what groups.switch makes of a group's name
@@ -32,7 +32,7 @@ def facts(
     for machine, state, step, place in _steps(protocol):
         if state.name in reachable[machine.role]:
             for fact in step.facts("provides"):
-                if fact not in needed and not (part_of_others and _needed_somewhere(fact)):
+                if fact not in needed and not (part_of_others and _needed_somewhere(fact, protocol.vocabulary)):
                     yield _never_needed(document, place, step, fact)
 
 
@@ -59,9 +59,9 @@ def _all_needed(program: Program) -> set[str]:
     return needed
 
 
-def _needed_somewhere(fact: str) -> bool:
+def _needed_somewhere(fact: str, words: str) -> bool:
     """Whether some step of the vocabulary needs such a fact."""
-    known = vocabulary()
+    known = vocabulary_at(words)
     needed = {need for m in known.steps.values() for need in (*m.requires, *m.awaits, *filter(None, (m.asks,)))}
     patterns = {fact_pattern(need, known.facts) for need in needed}
     return fact_pattern(fact, known.facts) in patterns

@@ -12,7 +12,7 @@ from elasticfsm.errors import SpecError
 from elasticfsm.finding import nearest
 from elasticfsm.parsing import parse
 from elasticfsm.reading import Document, Place, read
-from elasticfsm.steps import SPEC, vocabulary
+from elasticfsm.steps import SPEC, name_beside, vocabulary_at
 from elasticfsm.usable import unusable
 
 GuardKind = Literal[
@@ -43,6 +43,7 @@ class Step(msgspec.Struct, frozen=True):
 
     name: str
     argument: str = ""
+    vocabulary: str = ""  # of the protocol file; empty for the shipped one
 
     def __str__(self) -> str:
         return f"{self.name}: {self.argument}" if self.argument else self.name
@@ -50,7 +51,7 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def meaning(self) -> language.StepMeaning:
         """Its entry in the vocabulary."""
-        return vocabulary().steps[self.name]
+        return vocabulary_at(self.vocabulary).steps[self.name]
 
     def facts(self, field: Literal["requires", "awaits", "provides", "ends"]) -> tuple[str, ...]:
         """The facts of one field with the argument filled in."""
@@ -123,6 +124,7 @@ class Protocol(msgspec.Struct, frozen=True):
     waves: dict[str, str]
     deadlines: dict[str, float]
     machines: dict[str, Machine]
+    vocabulary: str = ""
 
 
 def load(path: Path | str) -> Protocol:
@@ -139,7 +141,8 @@ def find(path: Path | str) -> Path:
 
 def resolve(file: language.File, document: Document) -> Protocol:
     """Gives meaning to a parsed file; raises `SpecError` with every name in it that is not known, a line each."""
-    machines = {role: _machine(document, role, machine) for role, machine in file.machines.items()}
+    words = name_beside(document.path, file.vocabulary)
+    machines = {role: _machine(document, role, machine, words) for role, machine in file.machines.items()}
     messages = {name: _message(document, name, text) for name, text in file.messages.items()}
     protocol = Protocol(
         name=file.protocol,
@@ -152,23 +155,24 @@ def resolve(file: language.File, document: Document) -> Protocol:
         waves=dict(file.waves),
         deadlines=dict(file.deadlines),
         machines=machines,
+        vocabulary=words,
     )
     if findings := unusable(protocol, document):
         raise SpecError("\n".join(map(str, findings)))
     return protocol
 
 
-def _machine(document: Document, role: str, raw: language.Machine) -> Machine:
+def _machine(document: Document, role: str, raw: language.Machine, words: str) -> Machine:
     states: dict[str, State] = {}
     for phase_name, phase in raw.phases.items():
         for name, state in phase.states.items():
             place: Place = ("machines", role, "phases", phase_name, "states", name)
             if name in states:
                 raise document.wrong(place, f"the state `{name}` stands in two phases; give one another name")
-            states[name] = _state(document, name, state, phase_name, phase, place)
+            states[name] = _state(document, name, state, phase_name, phase, place, words)
     for name, state in raw.ends.items():
         states[name] = _state(
-            document, name, state, "", language.Phase(states={}), ("machines", role, "ends", name), end=True
+            document, name, state, "", language.Phase(states={}), ("machines", role, "ends", name), words, end=True
         )
     return Machine(
         role=role,
@@ -189,6 +193,7 @@ def _state(
     phase_name: str,
     phase: language.Phase,
     place: Place,
+    words: str,
     end: bool = False,
 ) -> State:
     threads: list[Thread] = [t for t in ("background", "foreground", "steps") if getattr(raw, t) is not None]
@@ -196,7 +201,7 @@ def _state(
         raise document.wrong(place, f"found {' and '.join(threads)}, expected one list of steps")
     thread: Thread = threads[0] if threads else ""
     listed: list[language.Step] = getattr(raw, thread) if thread else []
-    steps = tuple(_step(document, step, (*place, thread, index)) for index, step in enumerate(listed))
+    steps = tuple(_step(document, step, (*place, thread, index), words) for index, step in enumerate(listed))
     shared = {guard: target for guard, target in phase.leave.items() if guard not in raw.leave}
     ways = tuple(
         Leave(_guard(document, guard, (*place, "leave", guard)), target, guard in shared)
@@ -206,14 +211,15 @@ def _state(
     return State(name, phase_name, phase.within, thread, steps, sends, ways, raw.serves, end)
 
 
-def _step(document: Document, raw: language.Step, place: Place) -> Step:
+def _step(document: Document, raw: language.Step, place: Place, words: str) -> Step:
     if isinstance(raw, dict) and len(raw) != 1:
         raise document.wrong(place, f"expected one step, found {len(raw)} keys: {', '.join(raw)}")
     name, argument = next(iter(raw.items())) if isinstance(raw, dict) else (raw, "")
-    known = vocabulary().steps
+    known = vocabulary_at(words).steps
     if name not in known:
-        raise document.wrong(place, f"unknown step `{name}`; spec/steps.yaml has {nearest(name, list(known))}")
-    return Step(name, argument)
+        told = f"spec/{words or 'steps.yaml'} has {nearest(name, list(known))}"
+        raise document.wrong(place, f"unknown step `{name}`; {told}")
+    return Step(name, argument, words)
 
 
 def _guard(document: Document, text: str, place: Place) -> Guard:

@@ -46,6 +46,20 @@ def vocabulary(path: Path = SPEC / "steps.yaml") -> Vocabulary:
     return loaded
 
 
+def vocabulary_at(name: str) -> Vocabulary:
+    """The vocabulary of that name: a path, relative to the shipped specs, or the shipped one if it is empty."""
+    return vocabulary(SPEC / name) if name else vocabulary()
+
+
+def name_beside(path: Path, vocabulary_file: str) -> str:
+    """The name of a vocabulary that a protocol file gives; the same on every machine for shipped ones."""
+    if not vocabulary_file:
+        return ""
+    beside = (path.parent / vocabulary_file).resolve()
+    shipped = SPEC.resolve()
+    return beside.relative_to(shipped).as_posix() if beside.is_relative_to(shipped) else str(beside)
+
+
 def _check_meaning(document: Document, step: str, meaning: StepMeaning, facts: dict[str, str]) -> None:
     if meaning.means in COLLECTIVE and meaning.kind is None:
         raise document.wrong(

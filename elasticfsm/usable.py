@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from elasticfsm.finding import Finding, finding, nearest
 from elasticfsm.reading import Document, Place
-from elasticfsm.steps import fact_pattern, vocabulary
+from elasticfsm.steps import fact_pattern, vocabulary_at
 
 if TYPE_CHECKING:
     from elasticfsm.protocol import Guard, Machine, Protocol, State, Step
@@ -64,9 +64,10 @@ def _machine(protocol: Protocol, document: Document, machine: Machine, place: Pl
             yield _unknown(document, (*place, "starts", message), "state", target, list(machine.states))
     if machine.runs_in and machine.runs_in not in machine.states:
         yield _unknown(document, (*place, "runs_in"), "state", machine.runs_in, list(machine.states))
+    facts = vocabulary_at(protocol.vocabulary).facts
     for fact in machine.holds:
-        if fact_pattern(fact, vocabulary().facts) is None:
-            yield _unknown(document, (*place, "holds"), "fact", fact, list(vocabulary().facts))
+        if fact_pattern(fact, facts) is None:
+            yield _unknown(document, (*place, "holds"), "fact", fact, list(facts))
 
 
 def _state(protocol: Protocol, document: Document, machine: Machine, state: State) -> Iterator[Finding]:
