@@ -72,6 +72,7 @@ class NixlTransfer:
         self._regions: dict[str, Region] = {}
         self._registered: dict[str, Any] = {}
         self._peers: dict[str, _Peer] = {}
+        self._registrations = 0
         self._quarantine: list[_Read] = []
         self._dead: set[str] = set()  # agents that failed once; their engines come back under another name
         self._agent: Any = self._new_agent()
@@ -94,7 +95,7 @@ class NixlTransfer:
     @property
     def registrations(self) -> int:
         """How many memory registrations are held, quarantined ones included."""
-        return len(self._registered) + sum(len(read.registered) for read in self._quarantine)
+        return self._registrations
 
     @property
     def quarantined(self) -> int:
@@ -127,7 +128,7 @@ class NixlTransfer:
         with self._lock:
             descriptors = self._registered.pop(region, None)
             if descriptors is not None:
-                self._agent.deregister_memory(descriptors)
+                self._deregister(descriptors)
             self._regions.pop(region, None)
             self._tensors.pop(region, None)
             if not self._regions:
@@ -210,6 +211,7 @@ class NixlTransfer:
                 self.withdraw(region)
             if self._quarantine:
                 _ABANDONED.append((self._agent, self._quarantine))
+                self._registrations -= sum(len(read.registered) for read in self._quarantine)
                 self._quarantine = []
 
     # --- one read
@@ -285,7 +287,7 @@ class NixlTransfer:
 
     def _finish(self, read: _Read) -> None:
         for descriptors in read.registered:
-            self._agent.deregister_memory(descriptors)
+            self._deregister(descriptors)
         read.registered.clear()
         read.handle = None
 
@@ -300,7 +302,13 @@ class NixlTransfer:
             self.forget(read.peer)
 
     def _register(self, runs: Sequence[Run]) -> Any:
-        return self._agent.register_memory(self._descriptors(runs))
+        registered = self._agent.register_memory(self._descriptors(runs))
+        self._registrations += 1
+        return registered
+
+    def _deregister(self, descriptors: Any) -> None:
+        self._agent.deregister_memory(descriptors)
+        self._registrations -= 1
 
     def _descriptors(self, runs: Sequence[Run]) -> Any:
         memory = runs[0].memory if runs else "DRAM"

@@ -110,6 +110,10 @@ def test_sources_are_levelled_and_a_copy_on_the_own_rank_comes_first():
     new = Placement(np.array([[0, 1, 0, 1, 0, 1, 1, 0]]), 2, 2)
     senders = [move.source // 2 for move in moves(0, old, new)]
     assert sorted(senders) == [0, 0, 1, 1]
+    # Expert 1 can only come from rank 0, so expert 0 should not.
+    old = Placement(np.array([[0, 1, 0, 2, -1, -1]]), 3, 2)
+    new = Placement(np.array([[0, 1, 0, 2, 0, 1]]), 3, 2)
+    assert [move.source // 2 for move in moves(0, old, new)] == [1, 0]
     inside = Placement(np.array([[0, -1, 0, 1]]), 2, 2), Placement(np.array([[-1, 0, 0, 1]]), 2, 2)
     assert [move.source for move in moves(0, *inside)] == [0]
 
@@ -132,6 +136,14 @@ def test_a_skewed_load_is_levelled_by_few_moves():
     assert before.max() > 1.5
     assert after.max() < 1.08
     assert len(copies(old, target)) < 0.2 * 6 * 20
+
+
+def test_a_change_that_gains_too_little_per_row_is_not_made():
+    placement = Placement(np.array([[0, 1, 2, 3]]), 4, 2)
+    loads = np.array([[60, 50, 45, 45]], dtype=np.int64)
+    assert len(copies(placement, plan(placement, loads))) == 2
+    assert plan(placement, loads, policy=Policy(min_gain=0.05)) is placement
+    assert plan(placement, loads, policy=Policy(tolerance=0.2)) is placement
 
 
 def test_without_any_load_nothing_moves_for_balance():

@@ -254,15 +254,20 @@ def disagree(link, store, me, kind, what):
     """One rank stands elsewhere than the other."""
     engine = Engine(store, me, kind, seconds=5.0)
     engine.begin(["e0", "e1"])
-    if me == "e1" and what == "placement":
-        row = engine.state.placement.row(0).copy()
+    if me == "e1" and what in ("placement", "share"):
+        row = np.roll(engine.state.placement.row(0), 1)
         engine.state.placement = engine.state.placement.with_row(0, row)
     if what == "impossible":
         engine.state.aim("evacuate", ["e1"])
+    if what == "early":
+        engine.state.aim("evacuate", ["e0"])
     try:
+        if what == "share":
+            engine.meet(["e0", "e1"])
+        if what == "early":
+            engine.experts.leave()
         engine.loads.reduce("active")
         engine.placements.plan("active")
-        engine.experts.leave()
     except ElasticError as error:
         return [type(error).__name__, str(error)]
     finally:
@@ -274,6 +279,8 @@ def disagree(link, store, me, kind, what):
     ("what", "error", "text"),
     [
         ("placement", "IdentityMismatch", "placement differs between ranks"),
+        ("share", "PlacementError", "hold different placements"),
+        ("early", "PlacementError", r"ranks [0] are to leave but still hold experts"),
         ("impossible", "PlacementError", "cannot hold 8 experts"),
     ],
 )
