@@ -1,0 +1,71 @@
+"""`elasticfsm demo`: a real model changes size while it serves; the report says whether every token was right."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FAULTS = ("swap-experts", "drop-update")
+
+
+def demo(
+    path: Annotated[str, typer.Option(help="Numbers of engines, in order.")] = "2,4,2",
+    model: Annotated[Path | None, typer.Option(help="A Qwen3-MoE directory; default: the psalter model.")] = None,
+    transfer: Annotated[str, typer.Option(help="How weights move between engines: nixl or p2p.")] = "nixl",
+    seconds: Annotated[float, typer.Option(help="Seconds of steady serving at each size.", min=0.5)] = 8.0,
+    clients: Annotated[int, typer.Option(help="Clients, each with one request at a time.", min=1)] = 12,
+    json: Annotated[Path | None, typer.Option(help="Write the report here, as JSON.")] = None,
+    journal: Annotated[str, typer.Option(help="Keep the journals in this directory (else they are removed).")] = "",
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Show the engines while they run.")] = True,
+    fault: Annotated[
+        str, typer.Option("--break", help=f"For tests of the token check: break the weights ({', '.join(FAULTS)}).")
+    ] = "",
+) -> None:
+    """Serve real prompts while engines join and leave; exit 0 only if no request was lost and every token is right."""
+    from rich.console import Console
+
+    from elasticfsm.errors import RequestRefused
+    from elasticfsm.runtime.demo.report import show
+    from elasticfsm.runtime.demo.scenario import Run, Scenario
+    from elasticfsm.runtime.models import PSALTER
+
+    if transfer not in ("nixl", "p2p"):
+        raise RequestRefused(f"--transfer {transfer}: expected nixl or p2p")
+    if fault and fault not in FAULTS:
+        raise RequestRefused(f"--break {fault}: expected one of {', '.join(FAULTS)}")
+    signal.signal(signal.SIGTERM, _terminate)
+    console = Console()
+    scenario = Scenario(
+        path=_sizes(path),
+        model=(model or PSALTER).resolve(),
+        transfer=transfer,  # type: ignore[arg-type]
+        seconds=seconds,
+        clients=clients,
+        journal=journal,
+        faults=(fault,) if fault else (),
+    )
+    report = Run(scenario, console, live).execute()
+    show(report, console)
+    if json is not None:
+        import msgspec
+
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    sys.exit(0 if report.ok else 1)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    from elasticfsm.errors import RequestRefused
+
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise RequestRefused(f"--path {text}: expected numbers of engines with commas between, such as 2,4,2") from None
+
+
+def _terminate(number: int, frame: object) -> None:
+    """SIGTERM unwinds like an exception, so that everything is ended and removed."""
+    sys.exit(128 + number)
