@@ -103,9 +103,10 @@ def _over(protocol: Protocol, above: tuple[str, ...]) -> list[Protocol]:
 
 
 def _roles(protocol: Protocol, machines: dict[str, Machine]) -> dict[str, tuple[str, ...]]:
-    """Which machines live in an engine of each role; a protocol without `runs` has one role of engine, `engine`."""
+    """Which machines live in an engine of each role; without `runs` or groups of roles there is one, `engine`."""
     own = {role: machine for role, machine in protocol.machines.items() if role != COORDINATOR}
-    if any(machine.runs for machine in own.values()):
+    grouped = {role for roles in protocol.groups.values() for role in roles}
+    if any(machine.runs for machine in own.values()) or grouped & set(own):
         for role, machine in own.items():
             missing = [name for name in machine.runs if name not in machines]
             if missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Literal
 
 import msgspec
@@ -41,7 +42,5 @@ def finding(
 
 def nearest(name: str, known: list[str]) -> str:
     """The known names that look like this one, for a message; all of them if none does."""
-    import difflib
-
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return ", ".join(near or known) or "nothing"

@@ -11,7 +11,7 @@ from elasticfsm.errors import SpecError
 from elasticfsm.finding import Finding, finding
 from elasticfsm.lint_facts import facts
 from elasticfsm.protocol import Machine, Protocol, State, load
-from elasticfsm.reading import Document, read
+from elasticfsm.reading import Document, Place, read
 from elasticfsm.usable import ABOUT_MESSAGES, COORDINATOR, place_of, place_of_guard
 
 BY_OTHERS = frozenset({"died"})  # the watchdog sends it in the name of the dead; no machine does
@@ -64,7 +64,7 @@ def _strangers(protocol: Protocol, document: Document) -> Iterator[Finding]:
     for role, machine in protocol.machines.items():
         for name in machine.runs:
             if name not in known:
-                place = ("machines", role, "runs")
+                place: Place = ("machines", role, "runs")
                 yield finding(
                     document, place, f"the unknown machine `{name}`", expected, "name its protocol in `over:`"
                 )
@@ -142,8 +142,8 @@ def _own_sides(subject: Subject, sides: tuple[str, ...]) -> set[str]:
     return {side.removeprefix(f"{subject.protocol.name}.") for side in sides}
 
 
-def _sides(subject: Subject, place: tuple[str | int, ...], found: str, sides: tuple[str, ...], fix: str) -> Finding:
-    return finding(subject.document, place, found, f"only {', '.join(sides)}", fix)
+def _sides(subject: Subject, place: Place, found: str, sides: tuple[str, ...], fix: str) -> Finding:
+    return finding(subject.document, place, found, f"only {' and '.join(sides)} to do so", fix)
 
 
 def _votes(subject: Subject) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import yaml
@@ -80,7 +80,9 @@ class Document:
             deeper = tuple(
                 int(p) if p.isdigit() else p for p in re.findall(r"[\w]+", inner.removeprefix("$").rstrip("`"))
             )
-            raise self.wrong(place + _existing(data, deeper), text.replace("Object", "the mapping")) from error
+            unknown = re.search(r"unknown field `(.*)`", text)
+            found = _existing(data, (*deeper, unknown.group(1)) if unknown else deeper)
+            raise self.wrong(place + found, _in_words(text, kind, found)) from error
 
 
 def read(path: Path | str) -> Document:
@@ -94,6 +96,17 @@ def read(path: Path | str) -> Document:
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read: {error}") from error
+
+
+def _in_words(text: str, kind: Any, found: Place) -> str:
+    """What msgspec says about a mismatch, with what was expected where it does not say it."""
+    if text.startswith("Object contains unknown field"):
+        return f"unknown key `{found[-1] if found else '?'}`, expected one of: {', '.join(get_type_hints(kind))}"
+    hint = get_type_hints(kind).get(str(found[-1])) if found and isinstance(kind, type) else None
+    choices = [str(word) for part in (hint, *get_args(hint)) for word in get_args(part) if isinstance(word, str | int)]
+    if text.startswith("Invalid enum value") and choices:
+        return f"found {text.removeprefix('Invalid enum value ')}, expected one of: {', '.join(dict.fromkeys(choices))}"
+    return text.replace("Object", "the mapping")
 
 
 def _existing(data: Any, place: Place) -> Place:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from elasticfsm.finding import Finding, finding, nearest
+from elasticfsm.finding import Finding, finding
 from elasticfsm.reading import Document, Place
 from elasticfsm.steps import fact_pattern, vocabulary_at
 
@@ -129,4 +130,5 @@ def _unknown(document: Document, place: Place, kind: str, name: str, known: list
 
 
 def _mend(name: str, known: list[str]) -> str:
-    return f"did you mean {nearest(name, known)}?"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else "correct the name, or declare it"

@@ -28,8 +28,9 @@ def state_diagram(protocol: Protocol, role: str) -> str:
     for phase in _phases(machine):
         _phase(graph, protocol, machine, phase, spine)
     _ends(graph, machine, spine)
+    order = list(machine.states)
     for name, state in machine.states.items():
-        _edges(graph, state, [way for here, way in path if here == name])
+        _edges(graph, state, [way for here, way in path if here == name], order)
     for phase in _phases(machine):
         _exit_edges(graph, machine, phase)
     return str(graph.source)
@@ -148,7 +149,7 @@ def _starts(graph: graphviz.Digraph, machine: Machine) -> None:
         graph.edge(name, target, label=f" received {message}", weight="10")
 
 
-def _edges(graph: graphviz.Digraph, state: State, main: list[Leave]) -> None:
+def _edges(graph: graphviz.Digraph, state: State, main: list[Leave], order: list[str]) -> None:
     """One edge for each target, labelled with every guard that leads there."""
     targets: dict[str, list[Leave]] = {}
     for way in state.leave:
@@ -157,7 +158,10 @@ def _edges(graph: graphviz.Digraph, state: State, main: list[Leave]) -> None:
     for target, ways in targets.items():
         label = " or ".join(str(way.guard) for way in ways)
         if any(way in main for way in ways):
-            look = {"penwidth": "1.9", "weight": "100", "fontcolor": style.INK}
+            weight = (
+                "100" if order.index(target) > order.index(state.name) else "1"
+            )  # a way back must not bend the path
+            look = {"penwidth": "1.9", "weight": weight, "fontcolor": style.INK}
         else:
             look = {"color": style.QUIET, "fontcolor": style.QUIET}
         graph.edge(state.name, target, label=f" {label} ", **look)
@@ -167,6 +171,7 @@ def _exit_edges(graph: graphviz.Digraph, machine: Machine, phase: str) -> None:
     """One line for each target of the shared exits; an end instead lists the phases that lead to it."""
     for target in _exits(_any_state(machine, phase)):
         if machine.states[target].end:
+            graph.edge(f"exits {phase}", target, style="invis", weight="0")  # keeps the ends at the bottom
             continue
         downward = "false" if machine.states[target].phase == phase else "true"
         look = {"style": "dotted", "color": style.QUIET, "arrowsize": "0.6", "weight": "4", "constraint": downward}
