@@ -141,9 +141,13 @@ class Seat:
         return at is not None and at.thread == "foreground" and self.job is not None
 
     def blocks(self) -> bool:
-        """Whether no forward step may begin while the machine stands here."""
+        """Whether no forward step may begin while the machine stands here: a foreground state blocks until it is left.
+
+        Until its list has ended would not be enough: a step that begins between the list and the way out meets peers
+        that have left already and are in the next list.
+        """
         at = self.at
-        return at is not None and not at.end and (not at.serves or self.pending())
+        return at is not None and not at.end and (not at.serves or at.thread == "foreground")
 
     def unheard(self) -> bool:
         """Whether a list failed in a state that has no way out for that."""
