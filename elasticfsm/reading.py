@@ -100,9 +100,11 @@ def read(path: Path | str) -> Document:
 
 def _in_words(text: str, kind: Any, found: Place) -> str:
     """What msgspec says about a mismatch, with what was expected where it does not say it."""
+    if len(found) != 1:  # deeper than the fields of `kind` itself
+        return text.replace("Object", "the mapping")
     if text.startswith("Object contains unknown field"):
-        return f"unknown key `{found[-1] if found else '?'}`, expected one of: {', '.join(get_type_hints(kind))}"
-    hint = get_type_hints(kind).get(str(found[-1])) if found and isinstance(kind, type) else None
+        return f"unknown key `{found[0]}`, expected one of: {', '.join(get_type_hints(kind))}"
+    hint = get_type_hints(kind).get(str(found[0]))
     choices = [str(word) for part in (hint, *get_args(hint)) for word in get_args(part) if isinstance(word, str | int)]
     if text.startswith("Invalid enum value") and choices:
         return f"found {text.removeprefix('Invalid enum value ')}, expected one of: {', '.join(dict.fromkeys(choices))}"

@@ -169,9 +169,12 @@ def _edges(graph: graphviz.Digraph, state: State, main: list[Leave], order: list
 
 def _exit_edges(graph: graphviz.Digraph, machine: Machine, phase: str) -> None:
     """One line for each target of the shared exits; an end instead lists the phases that lead to it."""
+    ways = [way for state in machine.states.values() for way in state.leave if not way.shared]
+    floating = not any(machine.states[way.target].end for way in ways)  # then nothing else keeps the ends at the bottom
     for target in _exits(_any_state(machine, phase)):
         if machine.states[target].end:
-            graph.edge(f"exits {phase}", target, style="invis", weight="0")  # keeps the ends at the bottom
+            if floating:
+                graph.edge(f"exits {phase}", target, style="invis", weight="0")
             continue
         downward = "false" if machine.states[target].phase == phase else "true"
         look = {"style": "dotted", "color": style.QUIET, "arrowsize": "0.6", "weight": "4", "constraint": downward}
