@@ -12,14 +12,13 @@ def compile(
     spec: Annotated[str, typer.Argument(help="A shipped protocol (scale_up) or the path of a YAML file.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write here instead of to stdout.")] = None,
 ) -> None:
-    """Compile a protocol to the JSON table that monitor and interpreter read."""
-    import msgspec
-
+    """Compile a protocol to the JSON table that `elasticfsm.embed` reads without YAML."""
     from elasticfsm.compile import compile_protocol
     from elasticfsm.protocol import load
+    from elasticfsm.table import encode
 
-    table = msgspec.json.format(msgspec.json.encode(compile_protocol(load(spec))), indent=1) + b"\n"
+    text = encode(compile_protocol(load(spec)))
     if out is None:
-        typer.echo(table.decode(), nl=False)
+        typer.echo(text, nl=False)
     else:
-        out.write_bytes(table)
+        out.write_text(text, encoding="utf-8")
