@@ -13,8 +13,7 @@ from elasticfsm.errors import PlacementError, TransferError
 
 from ..deadline import Cancelled, Deadline
 from ..groups import Generation
-from ..weights.by_p2p import P2pTransfer
-from ..weights.transfer import Piece, as_bytes, checksum
+from ..weights.transfer import Piece, Route, as_bytes, checksum
 from .plan import Move
 from .state import OFFER_PREFIX, ExpertState, Staged, region
 
@@ -144,8 +143,6 @@ class Experts:
         state, per_rank, rank = self._state, self._state.slots_per_rank, generation.rank
         layer, moves = state.pending[0], state.layer_moves()
         deadline = Deadline(state.seconds, f"experts of layer {layer}", self._cancelled)
-        if isinstance(state.transfer, P2pTransfer):
-            state.transfer.use(generation.eplb, generation.members)
         mine = [move for move in moves if move.destination // per_rank == rank]
         staged = self._staging(layer, mine)
         incoming: list[Piece] = []
@@ -157,7 +154,8 @@ class Experts:
                 incoming += self._pieces(layer, move, generation.members[move.source // per_rank], row.tensors)
         for peer in dict.fromkeys(piece.peer for piece in incoming):
             state.transfer.connect(peer, state.offers[peer], deadline)
-        state.transfer.exchange(incoming, self._outgoing(layer, moves, generation), deadline)
+        outgoing = self._outgoing(layer, moves, generation)
+        state.transfer.exchange(incoming, outgoing, deadline, Route(generation.eplb, generation.members))
         self._verify(moves, mine, staged, generation)
         return staged
 

@@ -30,7 +30,7 @@ from elasticfsm.errors import GroupError, TransferError
 from ..deadline import Deadline
 from .bindings import bindings, error_types
 from .pump import Pump
-from .transfer import Kind, Offer, Piece, Region, Run, as_bytes, decode_offer, merged, run_of
+from .transfer import Kind, Offer, Piece, Region, Route, Run, as_bytes, decode_offer, merged, run_of
 
 BATCH_BYTES = 256 << 20  # over shared memory a post is synchronous: this bounds how long the lock is held
 POLL_SECONDS = 0.0005
@@ -173,8 +173,10 @@ class NixlTransfer:
             probe = torch.zeros(1, dtype=torch.uint8, device=_device(first.runs[0]))
             self._read([Piece(peer, first.name, 0, probe)], deadline)
 
-    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline) -> None:
-        """See Transfer.exchange; outgoing pieces are the peers' business."""
+    def exchange(
+        self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline, route: Route | None = None
+    ) -> None:
+        """See Transfer.exchange; outgoing pieces are the peers' business, and no route is needed."""
         self._read(incoming, deadline)
         self.moved["nixl"] += sum(as_bytes(piece.tensor).numel() for piece in incoming)
 

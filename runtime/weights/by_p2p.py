@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 from torch import Tensor
 
 from elasticfsm.errors import GroupError, TransferError
 
-from ..deadline import Cancelled, Deadline
-from .transfer import Kind, Offer, Piece, Region, as_bytes, decode_offer, merged, run_of
-
-
-class Pending(Protocol):
-    """An operation under way in a process group."""
-
-    def wait(self, within: float | None = None, cancelled: Cancelled = None) -> None:
-        """Block until done, at most `within` seconds; raises GroupError."""
-        ...
-
-
-class Peers(Protocol):
-    """What is needed of a process group: point-to-point, posted."""
-
-    def post_send(self, t: Tensor, peer: int) -> Pending:
-        """Begin to send to a rank."""
-        ...
-
-    def post_recv(self, t: Tensor, peer: int) -> Pending:
-        """Begin to receive from a rank."""
-        ...
+from ..deadline import Deadline
+from .transfer import Kind, Offer, Piece, Region, Route, as_bytes, decode_offer, merged, run_of
 
 
 class P2pTransfer:
-    """Transfer over the group given to `use`; nothing is registered and no peer has to be connected."""
+    """Transfer over the route of each exchange; nothing is registered and no peer has to be connected."""
 
     kind: Kind = "p2p"
 
@@ -43,13 +22,7 @@ class P2pTransfer:
         self.engine = engine
         self.moved: dict[str, int] = {"p2p": 0}
         self._regions: dict[str, Region] = {}
-        self._group: Peers | None = None
-        self._members: list[str] = []
         self._quarantine: list[Sequence[Piece]] = []
-
-    def use(self, group: Peers, members: Sequence[str]) -> None:
-        """Send over this group from now on; `members` are its engine ids in rank order."""
-        self._group, self._members = group, list(members)
 
     def offer(self, region: str, tensors: Sequence[Tensor]) -> None:
         """See Transfer.offer; only the layout is noted."""
@@ -63,14 +36,16 @@ class P2pTransfer:
         """See Transfer.connect; only checks that the peer sends by p2p too."""
         decode_offer(offer, peer, self.kind)
 
-    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline) -> None:
+    def exchange(
+        self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline, route: Route | None = None
+    ) -> None:
         """See Transfer.exchange; posts everything, then waits."""
-        group = self._group
-        if group is None:
-            raise TransferError("p2p has no group to send over; `use` one first")
+        if route is None:
+            raise TransferError("p2p needs a route: the group that both ends are in")
+        group = route.group
         try:
-            posted = [group.post_recv(as_bytes(piece.tensor), self._rank(piece.peer)) for piece in incoming]
-            posted += [group.post_send(as_bytes(piece.tensor), self._rank(piece.peer)) for piece in outgoing]
+            posted = [group.post_recv(as_bytes(piece.tensor), route.rank(piece.peer)) for piece in incoming]
+            posted += [group.post_send(as_bytes(piece.tensor), route.rank(piece.peer)) for piece in outgoing]
             for pending in posted:
                 pending.wait(deadline.left())
         except GroupError as error:
@@ -92,12 +67,6 @@ class P2pTransfer:
         """See Transfer.renew; a group has no names to renew."""
 
     def close(self) -> None:
-        """Let go of the group and of what was quarantined (the group is closed by now)."""
+        """Let go of what was quarantined (its groups are closed by now)."""
         self._regions.clear()
         self._quarantine.clear()
-        self._group = None
-
-    def _rank(self, peer: str) -> int:
-        if peer not in self._members:
-            raise TransferError(f"engine {peer} is not in the group of {self._members}")
-        return self._members.index(peer)

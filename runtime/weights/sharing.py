@@ -14,8 +14,7 @@ from elasticfsm.errors import GroupError, TransferError
 
 from ..deadline import Cancelled, Deadline
 from .board import Board
-from .by_p2p import P2pTransfer, Peers
-from .transfer import Piece, Transfer, as_bytes, checksum
+from .transfer import Peers, Piece, Route, Transfer, as_bytes, checksum
 
 REGION = "weights"
 OUTSTANDING = 32  # p2p sends tensor by tensor; so many are posted at once
@@ -101,9 +100,8 @@ class WeightSharing:
         entries: list[Entry] = []
         for source in sources:
             entries = self._greet(source, meeting, deadline, entries)
-        self._use_group(meeting)
         for batch in _batched(self._schedule(sources), OUTSTANDING if self.transfer.kind == "p2p" else 0):
-            self.transfer.exchange(batch, [], deadline)
+            self.transfer.exchange(batch, [], deadline, self._route(meeting))
         self._verify(entries, sources)
         meeting.board.set(_done_key(me), b"read")
         for source in sources:
@@ -174,20 +172,16 @@ class WeightSharing:
                     f"(read from {', '.join(sources)}); the engine must not serve with it"
                 )
 
-    def _use_group(self, meeting: Meeting) -> None:
-        if isinstance(self.transfer, P2pTransfer):
-            if meeting.group is None:
-                raise TransferError("p2p needs the group of the operation")
-            self.transfer.use(*meeting.group())
+    def _route(self, meeting: Meeting) -> Route | None:
+        return Route(*meeting.group()) if self.transfer.kind == "p2p" and meeting.group is not None else None
 
     def _send(self, meeting: Meeting, deadline: Deadline) -> None:
-        self._use_group(meeting)
         for reader in meeting.new:
             if meeting.source_of(reader) != self.transfer.engine:
                 continue
             pieces = [Piece(reader, piece.region, piece.offset, piece.tensor) for piece in self._schedule([reader])]
             for batch in _batched(pieces, OUTSTANDING):
-                self.transfer.exchange([], batch, deadline)
+                self.transfer.exchange([], batch, deadline, self._route(meeting))
 
     def _await(self, key: str, board: Board, deadline: Deadline) -> bytes:
         """Wait for a key, pumping between looks: a peer may be wiring up to us."""

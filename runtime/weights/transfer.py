@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elasticfsm.errors import TransferError
 
-from ..deadline import Deadline
+from ..deadline import Cancelled, Deadline
 
 Kind = Literal["nixl", "p2p"]
 
@@ -80,8 +80,42 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     regions: list[Region]
 
 
+class Pending(Protocol):
+    """An operation under way in a process group."""
+
+    def wait(self, within: float | None = None, cancelled: Cancelled = None) -> None:
+        """Block until done, at most `within` seconds; raises GroupError."""
+        ...
+
+
+class Peers(Protocol):
+    """What is needed of a process group: point-to-point, posted."""
+
+    def post_send(self, t: Tensor, peer: int) -> Pending:
+        """Begin to send to a rank."""
+        ...
+
+    def post_recv(self, t: Tensor, peer: int) -> Pending:
+        """Begin to receive from a rank."""
+        ...
+
+
+@dataclass(frozen=True)
+class Route:
+    """The group over which p2p exchanges, and its members' engine ids in rank order."""
+
+    group: Peers
+    members: Sequence[str]
+
+    def rank(self, peer: str) -> int:
+        """Return the rank of an engine; raises TransferError if it is no member."""
+        if peer not in self.members:
+            raise TransferError(f"engine {peer} is not in the group of {', '.join(self.members)}")
+        return self.members.index(peer)
+
+
 class Transfer(Protocol):
-    """Moves bytes between engines. One operation at a time; any thread, implementations lock."""
+    """Moves bytes between engines. Any thread: weights and experts may move at the same time."""
 
     kind: Kind
     engine: str
@@ -99,8 +133,10 @@ class Transfer(Protocol):
         """Get ready to read what `peer` offers; pays for the wire-up now. Raises TransferError."""
         ...
 
-    def exchange(self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline) -> None:
-        """Block until every incoming piece has landed (and, with p2p, every outgoing one has left).
+    def exchange(
+        self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline, route: Route | None = None
+    ) -> None:
+        """Block until every incoming piece has landed (and, with p2p, every outgoing one has left over `route`).
 
         Both ends list the pieces between them in the same order. Raises TransferError; the incoming tensors
         are then quarantined: somebody may still write into them, so never use or free them by hand.

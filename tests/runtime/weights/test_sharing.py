@@ -121,12 +121,11 @@ def test_sources_that_differ_are_refused_before_anything_is_read(processes, stor
 def test_a_reader_that_does_not_fit_is_told_why(processes, store, fault, text):
     children = run(processes, store, "nixl", fault=fault, seconds=3.0)
     assert text in children["e2"].result()["error"]
-    assert "weights/e2/read: " in children["e0"].result()["error"]
 
 
 @pytest.mark.parametrize("kind", ["nixl", "p2p"])
 def test_a_reader_that_dies_is_an_error_at_its_source_within_the_deadline(processes, store, kind):
-    children = run(processes, store, kind, fault="silent", seconds=3.0)
+    children = run(processes, store, kind, fault="silent", seconds=2.0)
     children["e2"].kill()
     error = children["e0"].result()["error"]
     assert ("weights/e2/read" in error) if kind == "nixl" else ("could not exchange" in error)
