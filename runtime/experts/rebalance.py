@@ -13,7 +13,8 @@ from elasticfsm.errors import PlacementError, TransferError
 
 from ..deadline import Cancelled, Deadline
 from ..groups import Generation
-from ..weights.transfer import Piece, Route, as_bytes, checksum
+from ..weights.regions import as_bytes
+from ..weights.transfer import Piece, Route, checksum
 from .plan import Move
 from .state import OFFER_PREFIX, ExpertState, Staged, region
 

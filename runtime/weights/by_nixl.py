@@ -30,9 +30,9 @@ from elasticfsm.errors import GroupError, TransferError
 from ..deadline import Deadline
 from .bindings import bindings, error_types
 from .pump import Pump
-from .transfer import Kind, Offer, Piece, Region, Route, Run, as_bytes, decode_offer, merged, run_of
+from .regions import Region, Run, as_bytes, batches, joined, merged, run_of
+from .transfer import Kind, Offer, Piece, Route, decode_offer
 
-BATCH_BYTES = 256 << 20  # over shared memory a post is synchronous: this bounds how long the lock is held
 POLL_SECONDS = 0.0005
 
 
@@ -251,14 +251,14 @@ class NixlTransfer:
         if known is None:
             raise TransferError(f"engine {self.engine} is not connected to engine {peer} (any more); connect first")
         mine = [piece for piece in pieces if piece.peer == peer]
-        pairs: list[tuple[Run, Run]] = []
+        cut: list[tuple[Run, Run]] = []
         for piece in mine:
             region = known.regions.get(piece.region)
             if region is None:
                 raise TransferError(f"engine {peer} offers {sorted(known.regions)}, not {piece.region!r}")
-            pairs += _pairs(run_of(piece.tensor), region.cut(piece.offset, as_bytes(piece.tensor).numel()))
-        read = _Read(peer, known.agent, _batches(_joined(pairs)), [piece.tensor for piece in mine])
-        read.registered.append(self._register(merged(sorted({local for local, _ in pairs}, key=lambda r: r.address))))
+            cut += pairs(run_of(piece.tensor), region.cut(piece.offset, as_bytes(piece.tensor).numel()))
+        read = _Read(peer, known.agent, batches(joined(cut)), [piece.tensor for piece in mine])
+        read.registered.append(self._register(merged(sorted({local for local, _ in cut}, key=lambda r: r.address))))
         return read
 
     def _advance(self, read: _Read) -> bool:
@@ -332,36 +332,3 @@ def _device(run: Run) -> str:
 
 def _array(runs: Sequence[Run]) -> Any:
     return np.array([(run.address, run.nbytes, run.device) for run in runs], dtype=np.uint64)
-
-
-def _pairs(local: Run, remote: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Cut local memory like the remote runs that fill it."""
-    pairs, start = [], local.address
-    for run in remote:
-        pairs.append((Run(start, run.nbytes, local.device, local.memory), run))
-        start += run.nbytes
-    return pairs
-
-
-def _joined(pairs: Sequence[tuple[Run, Run]]) -> list[tuple[Run, Run]]:
-    """Join pairs that continue on both sides: block size costs more than half of the speed on a GPU."""
-    joined: list[tuple[Run, Run]] = []
-    for pair in pairs:
-        both = [merged([before, after]) for before, after in zip(joined[-1], pair, strict=True)] if joined else []
-        if both and all(len(side) == 1 for side in both):
-            joined[-1] = both[0][0], both[1][0]
-        else:
-            joined.append(pair)
-    return joined
-
-
-def _batches(pairs: Sequence[tuple[Run, Run]]) -> list[list[tuple[Run, Run]]]:
-    batches: list[list[tuple[Run, Run]]] = [[]]
-    size = 0
-    for pair in pairs:
-        if size and size + pair[0].nbytes > BATCH_BYTES:
-            batches.append([])
-            size = 0
-        batches[-1].append(pair)
-        size += pair[0].nbytes
-    return batches

@@ -10,7 +10,8 @@ from torch import Tensor
 from elasticfsm.errors import GroupError, TransferError
 
 from ..deadline import Deadline
-from .transfer import Kind, Offer, Piece, Region, Route, as_bytes, decode_offer, merged, run_of
+from .regions import Region, as_bytes, merged, run_of
+from .transfer import Kind, Offer, Piece, Route, decode_offer
 
 
 class P2pTransfer:

@@ -14,7 +14,8 @@ from elasticfsm.errors import GroupError, TransferError
 
 from ..deadline import Cancelled, Deadline
 from .board import Board
-from .transfer import Peers, Piece, Route, Transfer, as_bytes, checksum
+from .regions import as_bytes
+from .transfer import Peers, Piece, Route, Transfer, checksum
 
 REGION = "weights"
 OUTSTANDING = 32  # p2p sends tensor by tensor; so many are posted at once

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import msgspec
-import torch
 from torch import Tensor
 
 from elasticfsm.errors import TransferError
 
 from ..deadline import Cancelled, Deadline
+from .regions import Region, as_bytes
 
 Kind = Literal["nixl", "p2p"]
 
@@ -30,44 +30,6 @@ class Piece:
     region: str
     offset: int
     tensor: Tensor
-
-
-class Run(msgspec.Struct, frozen=True, array_like=True):
-    """Contiguous memory: address and length in bytes, device index (0 for CPU), NIXL memory type."""
-
-    address: int
-    nbytes: int
-    device: int
-    memory: Literal["DRAM", "VRAM"]
-
-    @property
-    def end(self) -> int:
-        """First address behind the run."""
-        return self.address + self.nbytes
-
-
-class Region(msgspec.Struct, frozen=True):
-    """A named sequence of runs that peers address by byte offset into their concatenation."""
-
-    name: str
-    runs: list[Run]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all runs."""
-        return sum(run.nbytes for run in self.runs)
-
-    def cut(self, offset: int, nbytes: int) -> list[Run]:
-        """Return the memory behind [offset, offset + nbytes); raises TransferError outside of the region."""
-        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
-            raise TransferError(f"bytes {offset} to {offset + nbytes} of region {self.name!r} ({self.nbytes} bytes)")
-        found, start = [], 0
-        for run in self.runs:
-            low, high = max(offset, start), min(offset + nbytes, start + run.nbytes)
-            if low < high:
-                found.append(Run(run.address + low - start, high - low, run.device, run.memory))
-            start += run.nbytes
-        return found
 
 
 class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,32 +124,6 @@ class Transfer(Protocol):
     def close(self) -> None:
         """Withdraw everything and let go of all peers."""
         ...
-
-
-def as_bytes(tensor: Tensor) -> Tensor:
-    """Return the contiguous tensor's own memory as uint8 [nbytes]; raises TransferError if it has gaps."""
-    if not tensor.is_contiguous():
-        raise TransferError(f"a tensor of shape {tuple(tensor.shape)} and stride {tensor.stride()} is not contiguous")
-    return tensor.detach().reshape(-1).view(torch.uint8)
-
-
-def run_of(tensor: Tensor) -> Run:
-    """Return where a tensor lies."""
-    raw = as_bytes(tensor)
-    on_gpu = raw.device.type == "cuda"
-    return Run(raw.data_ptr(), raw.numel(), raw.device.index or 0 if on_gpu else 0, "VRAM" if on_gpu else "DRAM")
-
-
-def merged(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs with neighbours joined, in the order given: one descriptor instead of many."""
-    joined: list[Run] = []
-    for run in runs:
-        last = joined[-1] if joined else None
-        if last and (last.end, last.device, last.memory) == (run.address, run.device, run.memory):
-            joined[-1] = Run(last.address, last.nbytes + run.nbytes, last.device, last.memory)
-        elif run.nbytes:
-            joined.append(run)
-    return joined
 
 
 def checksum(tensor: Tensor) -> int:

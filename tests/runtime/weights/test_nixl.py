@@ -8,7 +8,8 @@ import torch
 
 from elasticfsm.errors import TransferError
 from elasticfsm.runtime.deadline import Deadline
-from elasticfsm.runtime.weights.transfer import Piece, Region, Run, checksum, merged
+from elasticfsm.runtime.weights.regions import Region, Run, merged
+from elasticfsm.runtime.weights.transfer import Piece, checksum
 
 MIB = 1 << 20
 
