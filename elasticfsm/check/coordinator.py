@@ -1,0 +1,91 @@
+"""What the coordinator can do next: a process of its own, it looks at what engines have sent and never at the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elasticfsm.check.moves import ENVIRONMENT, REFUSAL, Edge
+from elasticfsm.check.tables import StateTable, StepTable, WayTable
+from elasticfsm.check.world import ANSWERED, FAILED, Boss, Stand, World, ended
+
+
+@dataclass(frozen=True, slots=True)
+class BossMove:
+    """One possible move of the coordinator.
+
+    `look` says which of `sources` (role, outbox bit) must have arrived: "any", "all", "all alive", or "received" which takes
+    one. `orders` are (role, inbox bits) that it sends; `launches` a role whose processes it starts.
+    """
+
+    text: str
+    target: Boss
+    tag: int = 0
+    edges: tuple[Edge, ...] = ()
+    orders: tuple[tuple[str, int], ...] = ()
+    look: str = ""
+    sources: tuple[tuple[str, int], ...] = ()
+    launches: str = ""
+
+
+def boss_moves(world: World, boss: Boss) -> list[BossMove]:
+    """All moves of the coordinator in this state."""
+    table = world.tables.coordinator
+    if table is None or boss.stand is None:
+        return []
+    state = table.states[boss.stand.state]
+    if not ended(state, boss.stand):
+        return list(_run(world, boss, boss.stand, state.steps[boss.stand.step]))
+    return [move for way in state.leave for move in _ways(world, boss, boss.stand, state, way)]
+
+
+def _run(world: World, boss: Boss, stand: Stand, step: StepTable) -> Iterator[BossMove]:
+    """Its steps run inline, one after the other; every answer is explored, all but the first count as refusals."""
+    for answer in step.answers or ("",):
+        outcome = world.outcome(answer) if answer else stand.outcome
+        after = boss._replace(stand=stand._replace(step=stand.step + 1, outcome=outcome))
+        yield BossMove(
+            text=f"{step.text} = {answer}" if answer else step.text,
+            target=after,
+            tag=REFUSAL if step.answers and answer != step.answers[0] else 0,
+            launches=step.argument if step.means == "launch" else "",
+        )
+
+
+def _ways(world: World, boss: Boss, stand: Stand, state: StateTable, way: WayTable) -> Iterator[BossMove]:
+    if way.kind in ("done", "answer", "failed"):
+        if _concluded(world, stand, state, way):
+            yield _go(world, boss, way)
+    elif way.kind == "expired":
+        if world.regime.faults:
+            yield _go(world, boss, way)
+    elif way.outside == "operator":
+        if world.regime.cancel and not world.never_cancels and not boss.cancelled:
+            yield _go(world, boss._replace(cancelled=True), way, tag=ENVIRONMENT)
+    elif way.sources:
+        yield _go(world, boss, way, look=way.kind, sources=way.sources)
+
+
+def _concluded(world: World, stand: Stand, state: StateTable, way: WayTable) -> bool:
+    if stand.outcome == FAILED:
+        return way.kind == "failed"
+    answer = world.answers[stand.outcome - ANSWERED] if stand.outcome >= ANSWERED else ""
+    listed = any(other.kind == "answer" and other.name == answer for other in state.leave)
+    return way.kind == "done" if not listed else way.kind == "answer" and way.name == answer
+
+
+def _go(
+    world: World, boss: Boss, way: WayTable, tag: int = 0, look: str = "", sources: tuple[tuple[str, int], ...] = ()
+) -> BossMove:
+    table = world.tables.coordinator
+    states = table.states if table else ()
+    target = states[way.target]
+    return BossMove(
+        text=f"{way.kind} {way.name}".strip() + f" -> {target.name}",
+        target=boss._replace(stand=Stand(way.target)),
+        tag=tag,
+        edges=(way.key,),
+        orders=target.orders,
+        look=look,
+        sources=sources,
+    )

@@ -1,0 +1,324 @@
+"""What one engine can do next, from its local state alone. What depends on others is left open in the fields of a move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from elasticfsm.check.tables import StateTable, StepTable, WayTable
+from elasticfsm.check.world import (
+    ANSWERED,
+    ENTERED,
+    FAILED,
+    OUT,
+    RELEASED,
+    Local,
+    Pending,
+    Stand,
+    World,
+    begun,
+    ended,
+)
+
+ENVIRONMENT, BUSY, QUIET, REFUSAL = 1, 2, 4, 8  # tags of moves: who chose them
+Edge = tuple[str, str, str]  # machine, state, guard: one way out of a state
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One possible move of an engine.
+
+    `target` is its local state afterwards. `peers` are messages that go to all peers, `takes` one that came from a peer,
+    `enters` (generation, kind, step) a collective it enters, `needs` facts of other engines, `closes` a generation it
+    destroys, `cut` a generation on which it can only fail because a member has closed its side. `machine` is the one that moves.
+    """
+
+    machine: int
+    verb: str
+    text: str
+    target: Local
+    bad: tuple[str, ...] = ()
+    tag: int = 0
+    edges: tuple[Edge, ...] = ()
+    peers: tuple[int, ...] = ()
+    takes: int = -1
+    enters: tuple[int, int, StepTable] | None = None
+    needs: tuple[tuple[str, int], ...] = ()
+    requires: tuple[tuple[str, int], ...] = ()
+    closes: int = -1
+    cut: int = -1
+    awaited: bool = False
+
+
+def moves_of(world: World, local: Local) -> list[Move]:
+    """All moves of an engine in this local state; those of a machine that stands at its end are none."""
+    if not local.present:
+        return []
+    boundary = at_boundary(world, local)
+    found: list[Move] = []
+    for machine, table in enumerate(world.machines[local.role]):
+        stand = local.stands[machine]
+        if stand is None:
+            found.extend(_starts(world, local, machine) if boundary or table.worker else ())
+            continue
+        state = table.states[stand.state]
+        if boundary or table.worker:
+            found.extend(_guards(world, local, machine, state, stand))
+        if not ended(state, stand) and _may_run(world, local, machine, state, stand, boundary):
+            found.extend(_step(world, local, machine, state.steps[stand.step], stand))
+    return found
+
+
+def at_boundary(world: World, local: Local) -> bool:
+    """Whether the main loop is between two foreground lists."""
+    for machine, stand in enumerate(local.stands):
+        state = world.state_of(local, machine)
+        if stand and state and state.thread == "foreground" and begun(stand) and not ended(state, stand):
+            return False
+    return True
+
+
+def wants(world: World, local: Local) -> int:
+    """The votes that the engine contributes: those that some machine stands waiting for."""
+    votes = 0
+    for machine in range(len(local.stands)):
+        state = world.state_of(local, machine)
+        votes |= state.votes if state else 0
+    return votes
+
+
+def _may_run(world: World, local: Local, machine: int, state: StateTable, stand: Stand, boundary: bool) -> bool:
+    if state.thread != "foreground" or begun(stand):
+        return True
+    if not boundary:
+        return False
+    if not world.machines[local.role][machine].serving:
+        return True
+    others = (world.state_of(local, other) for other in range(len(local.stands)) if other != machine)
+    return not any(other and not other.end and (other.thread == "foreground" or not other.serves) for other in others)
+
+
+def _starts(world: World, local: Local, machine: int) -> Iterator[Move]:
+    table = world.machines[local.role][machine]
+    for mail, peer, target, message in table.starts:
+        for bit in mail:
+            if local.inbox & bit:
+                after, peers = enter_state(world, local._replace(inbox=local.inbox & ~bit), machine, target)
+                edge = (table.name, "", f"starts {message}")
+                text = f"received {message} -> {table.states[target].name}"
+                yield Move(machine, "guard", text, after, edges=(edge,), peers=peers)
+        if peer >= 0:
+            after, peers = enter_state(world, local, machine, target)
+            yield Move(machine, "guard", f"received {message}", after, peers=peers, takes=peer)
+
+
+def _guards(world: World, local: Local, machine: int, state: StateTable, stand: Stand) -> Iterator[Move]:
+    done = ended(state, stand)
+    for way in state.leave:
+        if way.kind in ("done", "failed", "answer"):
+            if done and _concluded(world, state, stand, way):
+                yield _leave(world, local, machine, way)
+        elif way.kind == "expired":
+            if world.regime.faults:
+                yield _leave(world, local, machine, way)
+        elif way.kind in ("wanted", "unwanted"):
+            if bool(wants(world, local)) == (way.kind == "wanted"):
+                yield _leave(world, local, machine, way)
+        elif way.kind != "agreed":
+            yield from _mail(world, local, machine, way)
+
+
+def _concluded(world: World, state: StateTable, stand: Stand, way: WayTable) -> bool:
+    """Whether a list that has ended so is left this way; the guard of an answer wins over `done`."""
+    if stand.outcome == FAILED:
+        return way.kind == "failed"
+    answer = world.answers[stand.outcome - ANSWERED] if stand.outcome >= ANSWERED else ""
+    listed = any(other.kind == "answer" and other.name == answer for other in state.leave)
+    return way.kind == "done" if not listed else way.kind == "answer" and way.name == answer
+
+
+def _mail(world: World, local: Local, machine: int, way: WayTable) -> Iterator[Move]:
+    if way.outside == "environment":
+        yield _leave(world, local, machine, way, tag=ENVIRONMENT)
+    for bit in way.mail:
+        if local.inbox & bit:
+            kept = local if way.kind != "received" else local._replace(inbox=local.inbox & ~bit)
+            yield _leave(world, kept, machine, way)
+    if way.peer >= 0:
+        yield replace(_leave(world, local, machine, way), takes=way.peer)
+
+
+def _leave(world: World, local: Local, machine: int, way: WayTable, tag: int = 0) -> Move:
+    after, peers = enter_state(world, local, machine, way.target)
+    target = world.machines[local.role][machine].states[way.target].name
+    return Move(
+        machine, "guard", f"{way.kind} {way.name}".strip() + f" -> {target}", after, tag=tag, edges=(way.key,), peers=peers
+    )
+
+
+def enter_state(world: World, local: Local, machine: int, target: int) -> tuple[Local, tuple[int, ...]]:
+    """The local state after a machine entered a state, and what it sends to its peers; a running list is cancelled."""
+    table = world.machines[local.role][machine]
+    state = table.states[target]
+    stand = local.stands[machine]
+    if stand is not None and stand.inside == ENTERED:
+        local = _abandoned(world, local, machine)
+    gone = state.end and not (world.operation and machine == 0)
+    after = local._replace(
+        stands=_put(local.stands, machine, None if gone else Stand(target)),
+        inbox=local.inbox | state.inbox,
+        outbox=local.outbox | state.outbox,
+    )
+    return after, state.peers
+
+
+def _abandoned(world: World, local: Local, machine: int) -> Local:
+    """A thread left a collective before it was released: this side of the group is closed."""
+    step = world.step_of(local, machine)
+    generation = world.tables.resolve(world.tables.roles[local.role], local.switched, step.group) if step else None
+    return local if generation is None else closed(local, generation)
+
+
+def closed(local: Local, generation: int) -> Local:
+    """The local state after this side of a generation was closed."""
+    return local._replace(
+        closed=local.closed | 1 << generation,
+        pending=tuple(entry for entry in local.pending if entry.generation != generation),
+    )
+
+
+def _put(stands: tuple[Stand | None, ...], machine: int, stand: Stand | None) -> tuple[Stand | None, ...]:
+    return (*stands[:machine], stand, *stands[machine + 1 :])
+
+
+def _step(world: World, local: Local, machine: int, step: StepTable, stand: Stand) -> Iterator[Move]:
+    generation = world.tables.resolve(world.tables.roles[local.role], local.switched, step.group) if step.group else None
+    if stand.inside >= RELEASED:
+        yield _return(world, local, machine, step, stand)
+    elif stand.inside == ENTERED:
+        yield _failure(local, machine, step, cut=-1 if world.regime.faults else int(generation or 0))
+    elif step.kind >= 0 and generation is None:
+        yield replace(_failure(local, machine, step), bad=("membership",))
+    else:
+        bad = world.tables.facts.refuted_by(step.requires & ~local.facts)
+        yield from _begin(world, local, machine, step, generation, bad)
+
+
+def _failure(local: Local, machine: int, step: StepTable, cut: int = -1) -> Move:
+    stand = local.stands[machine]
+    assert_stand = stand or Stand(0)
+    failed = assert_stand._replace(inside=OUT, outcome=FAILED)
+    after = local._replace(stands=_put(local.stands, machine, failed))
+    if cut >= 0:
+        after = closed(after, cut)
+    return Move(machine, "fail", f"{step.text} failed", after, cut=cut)
+
+
+def _begin(
+    world: World, local: Local, machine: int, step: StepTable, generation: int | None, bad: tuple[str, ...]
+) -> Iterator[Move]:
+    stand = local.stands[machine] or Stand(0)
+    if step.means in ("rendezvous", "agree", "post"):
+        place = int(generation or 0)
+        posted = step.means == "post"
+        entry = Pending(place, step.kind, step.name, -1 if posted else machine)
+        entered = local._replace(pending=local.pending if local.closed >> place & 1 else (*local.pending, entry))
+        after = (
+            _finished(entered, machine, step)
+            if posted
+            else entered._replace(stands=_put(local.stands, machine, stand._replace(inside=ENTERED)))
+        )
+        yield Move(
+            machine, "enter", step.text, after, bad, enters=(place, step.kind, step), requires=step.requires_elsewhere
+        )
+    elif step.means == "wait":
+        posts = [p for p in local.pending if p.machine == -1 and (p.generation, p.kind) == (generation, step.kind)]
+        if posts or (generation is not None and local.closed >> generation & 1):
+            yield _failure(local, machine, step, cut=int(generation or 0))
+        if not posts:
+            yield Move(machine, "step", step.text, _finished(local, machine, step), bad)
+    elif step.means == "await":
+        if not step.awaits & ~local.facts:
+            after = _finished(local, machine, step)
+            yield Move(machine, "step", step.text, after, bad, needs=step.awaits_elsewhere, awaited=True)
+    else:
+        yield from _local(world, local, machine, step, generation, bad)
+    if world.regime.faults and step.means in ("local", "await", "wait"):
+        yield _failure(local, machine, step)
+
+
+def _local(
+    world: World, local: Local, machine: int, step: StepTable, generation: int | None, bad: tuple[str, ...]
+) -> Iterator[Move]:
+    facts = world.tables.facts
+    if step.means == "rename":
+        bad = tuple(sorted({*bad, *(("no_transfer_at_switch",) if _in_flight(world, local, machine) else ())}))
+        moved = local._replace(facts=facts.switched(local.facts), switched=True)
+        yield Move(machine, "step", step.text, _finished(moved, machine, step), bad)
+    elif step.closes and generation is not None:
+        pending = any(entry.generation == generation for entry in local.pending)
+        if pending and step.group != "standby":
+            bad = tuple(sorted({*bad, "no_use_after_destroy"}))
+        after = closed(_finished(local, machine, step), generation)
+        yield Move(machine, "step", step.text, after, bad, closes=-1 if step.group == "standby" else generation)
+    else:
+        for answer in step.answers or ("",):
+            after = _finished(local, machine, step, world.outcome(answer) if answer else None)
+            text = f"{step.text} = {answer}" if answer else step.text
+            yield Move(machine, "step", text, after, bad, requires=step.requires_elsewhere)
+
+
+def _in_flight(world: World, local: Local, machine: int) -> bool:
+    """Whether another thread of this engine is inside a list of steps."""
+    for other, stand in enumerate(local.stands):
+        state = world.state_of(local, other)
+        if other != machine and stand and state and state.thread == "background" and not ended(state, stand):
+            return True
+    return False
+
+
+def _finished(local: Local, machine: int, step: StepTable, outcome: int | None = None) -> Local:
+    """The local state after a step has ended well."""
+    stand = local.stands[machine] or Stand(0)
+    said = stand.outcome if outcome is None else outcome
+    after = stand._replace(step=stand.step + 1, inside=OUT, outcome=said)
+    return local._replace(stands=_put(local.stands, machine, after), facts=local.facts & ~step.ends | step.provides)
+
+
+def _return(world: World, local: Local, machine: int, step: StepTable, stand: Stand) -> Move:
+    """The engine leaves a collective that was released; votes that are full are acted on in the same moment."""
+    result = world.results[stand.inside - RELEASED]
+    after = _finished(local, machine, step, world.outcome(result.answer) if result.answer else None)
+    text = f"{step.text} = {result.answer}" if result.answer else step.text
+    if step.means != "agree":
+        return Move(machine, "leave", text, after)
+    edges: list[Edge] = []
+    peers: tuple[int, ...] = ()
+    for other in range(len(local.stands)):
+        way = _agreed(world, local, other, result.votes)
+        if other == machine:
+            way = _answered(world, after, machine)
+        if way is not None:
+            after, more = enter_state(world, after, other, way.target)
+            edges.append(way.key)
+            peers += more
+    agreed = [f"{guard}, {name}" for name, _, guard in edges if guard.startswith("agreed")]
+    return Move(machine, "leave", ": ".join([text, *agreed]), after, edges=tuple(edges), peers=peers)
+
+
+def _agreed(world: World, local: Local, machine: int, votes: int) -> WayTable | None:
+    state = world.state_of(local, machine)
+    for way in state.leave if state else ():
+        if way.kind == "agreed" and world.tables.votes[way.name] & votes:
+            return way
+    return None
+
+
+def _answered(world: World, local: Local, machine: int) -> WayTable | None:
+    state, stand = world.state_of(local, machine), local.stands[machine]
+    if state is None or stand is None or not ended(state, stand):
+        return None
+    ways = [way for way in state.leave if way.kind in ("done", "answer") and _concluded(world, state, stand, way)]
+    return ways[0] if ways else None
+
+

@@ -1,0 +1,186 @@
+"""Two reductions that change no verdict: engines of one role are alike, and some moves may be explored alone.
+
+Symmetry: the engines of a role are sorted by their local states; messages between them move along.
+
+Moves alone (singleton ample sets): a move `a` of an engine may be explored alone if it has one outcome, nobody can prevent
+or change it, it changes nothing that a property looks at, and no cycle consists of such moves only. That is so for steps
+in the middle of a list (begun lists run to their end), if no other thread of that engine can touch the same facts, names or
+groups before. Never explored alone: guards, the begin of a forward step, a switch, the end of a group, a fact that other
+engines wait for, and whatever a message may still interrupt. The rule keeps branching-time properties (Gerth, Kuiper,
+Peled, Penczek 1995: singleton or full), and tests compare it with the unreduced run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from elasticfsm.check.moves import Move
+from elasticfsm.check.tables import MachineTable, StateTable, StepTable, WayTable
+from elasticfsm.check.world import OUT, Local, Stand, State, World, begun, ended
+
+COLLECTIVE = ("rendezvous", "agree", "post")
+
+
+def symmetry(world: World) -> Callable[[State], State]:
+    """A function that maps a state to the one that stands for all states that differ only in engines' numbers."""
+    blocks: list[tuple[int, int]] = []
+    for role in world.tables.roles:
+        places = world.where[role]
+        if len(places) > 1:
+            blocks.append((places[0] + 1, places[-1] + 2))
+    if not blocks:
+        return lambda state: state
+
+    def canonical(state: State) -> State:
+        if all(_sorted(state, start, stop) for start, stop in blocks):
+            return state
+        order = list(range(len(state)))
+        for start, stop in blocks:
+            order[start:stop] = sorted(order[start:stop], key=lambda place: state[place])
+        moved = [state[place] for place in order]
+        if state[-1]:
+            moved[-1] = _permuted(state[-1], [place - 1 for place in order[1:-1]])
+        return tuple(moved)
+
+    return canonical
+
+
+def _sorted(state: State, start: int, stop: int) -> bool:
+    return all(state[place] <= state[place + 1] for place in range(start, stop - 1))
+
+
+def _permuted(mail: int, order: list[int]) -> int:
+    """The messages to peers after the engine at `order[new]` moved to `new`."""
+    count = len(order)
+    new = {old: place for place, old in enumerate(order)}
+    moved = 0
+    for bit in range(mail.bit_length()):
+        if mail >> bit & 1:
+            message, rest = divmod(bit, count * count)
+            receiver, sender = divmod(rest, count)
+            moved |= 1 << ((message * count + new[receiver]) * count + new[sender])
+    return moved
+
+
+class Alone:
+    """Decides which moves may be explored alone, from the local state of the engine that moves."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        steps = [
+            step
+            for machines in world.tables.machines.values()
+            for machine in machines
+            for state in machine.states
+            for step in state.steps
+        ]
+        self.watched = 0
+        for step in steps:
+            for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere):
+                self.watched |= mask
+        for machines in world.tables.machines.values():
+            for machine in machines:
+                self.watched |= machine.holds
+
+    def __call__(self, local: Local, move: Move) -> bool:
+        """Whether this move may be explored alone."""
+        world = self.world
+        table = world.machines[local.role][move.machine]
+        stand, step = local.stands[move.machine], world.step_of(local, move.machine)
+        if move.verb not in ("step", "enter", "leave") or stand is None or step is None or move.bad or move.tag:
+            return False
+        state = table.states[stand.state]
+        if state.thread == "foreground" and not begun(stand):
+            return False
+        if step.means == "rename" or step.closes or step.ends & self.watched or move.needs or move.requires:
+            return False
+        if world.regime.faults or self._interruptible(table, state, step, stand):
+            return False
+        if move.edges and not self._quiet_edges(local, move):
+            return False
+        return not any(_conflict(step, other) for other in self._meanwhile(local, move.machine))
+
+    def _interruptible(self, table: MachineTable, state: StateTable, step: StepTable, stand: Stand) -> bool:
+        """Whether a message may cancel the list, or a peer may close its side of the group."""
+        if not self.world.regime.cancel:
+            return False  # then nothing is withdrawn; the explorer stops if that turns out to be wrong
+        mail = any(way.kind in ("received", "any", "all", "all alive", "wanted", "unwanted") for way in state.leave)
+        if state.thread == "background" and mail:
+            return True
+        return step.means in (*COLLECTIVE, "wait") and step.group == "standby" and stand.inside == OUT
+
+    def _quiet_edges(self, local: Local, move: Move) -> bool:
+        """Whether full votes only move machines that run no list, to states that are no end."""
+        world = self.world
+        for machine, stand in enumerate(local.stands):
+            after = move.target.stands[machine]
+            if stand == after:
+                continue
+            state, then = world.state_of(local, machine), world.state_of(move.target, machine)
+            if state is None or then is None or then.end:
+                return False
+            if machine != move.machine and state.thread == "background":
+                return False
+        return not move.peers
+
+    def _meanwhile(self, local: Local, machine: int) -> Iterator[StepTable]:
+        """Every step that other threads of the engine may perform before this machine moves on."""
+        for other, states in enumerate(self._reach(local, machine)):
+            stand = local.stands[other]
+            for index in states:
+                state = self.world.machines[local.role][other].states[index]
+                if stand is not None and index == stand.state:
+                    if other != machine and not ended(state, stand) and self._runs(local, machine, other):
+                        yield from state.steps[stand.step :]
+                else:
+                    yield from state.steps
+
+    def _runs(self, local: Local, machine: int, other: int) -> bool:
+        """Whether the current list of `other` may go on while `machine` stands still."""
+        mine, theirs = (self.world.state_of(local, one) for one in (machine, other))
+        held = mine is not None and mine.thread == "foreground"
+        return not (held and theirs is not None and theirs.thread == "foreground")
+
+    def _reach(self, local: Local, machine: int) -> list[set[int]]:
+        """For each machine of the engine the states it may reach while this one stands still."""
+        world = self.world
+        tables = world.machines[local.role]
+        mine = world.state_of(local, machine)
+        held = mine is not None and mine.thread == "foreground"
+        reach = [{stand.state} if stand else set() for stand in local.stands]
+        moving = [other for other in range(len(tables)) if other != machine and (tables[other].worker or not held)]
+        inner = {bit for (_, sender, _), bit in world.tables.mail.inbox.items() if sender != world.program.coordinator}
+        mail = local.inbox | sum(bit for bit in world.tables.mail.inbox.values() if bit not in inner)
+        while True:
+            before = [len(states) for states in reach], mail
+            for other in moving:
+                for target in _next(tables[other], reach[other], mail):
+                    reach[other].add(target)
+                    mail |= tables[other].states[target].inbox
+            if before == ([len(states) for states in reach], mail):
+                return reach
+
+
+def _next(table: MachineTable, states: set[int], mail: int) -> set[int]:
+    found = {target for bits, peer, target, _ in table.starts if peer >= 0 or any(bit & mail for bit in bits)}
+    for index in states:
+        found |= {way.target for way in table.states[index].leave if _possible(way, mail)}
+    return found
+
+
+def _possible(way: WayTable, mail: int) -> bool:
+    if way.kind not in ("received", "any", "all", "all alive"):
+        return True
+    return bool(way.outside) or way.peer >= 0 or any(bit & mail for bit in way.mail)
+
+
+def _conflict(step: StepTable, other: StepTable) -> bool:
+    """Whether the order of two steps of one engine may matter."""
+    reads, writes = (step.requires | step.awaits | step.asks), (step.provides | step.ends)
+    theirs = other.requires | other.awaits | other.asks
+    changed = other.provides | other.ends
+    if other.means == "rename" or (other.closes and other.group == step.group):
+        return True
+    if step.means in (*COLLECTIVE, "wait") and other.means in (*COLLECTIVE, "wait") and step.kind == other.kind:
+        return True
+    return bool(writes & (theirs | changed) or changed & reads)

@@ -1,0 +1,354 @@
+"""The successors of a global state: local moves are looked up, only what depends on other engines is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from elasticfsm.check.collectives import Outcome, Place, outcomes, released, view
+from elasticfsm.check.coordinator import BossMove, boss_moves
+from elasticfsm.check.moves import Move, at_boundary, moves_of
+from elasticfsm.check.tables import StepTable
+from elasticfsm.check.world import (
+    ABORTED,
+    ABSENT,
+    DONE,
+    ENTERED,
+    OTHER_END,
+    OUT,
+    RUNNING,
+    Local,
+    Stand,
+    State,
+    World,
+    ended,
+)
+
+BOSS = -1  # `who` of a transition of the coordinator
+
+
+class Transition(NamedTuple):
+    """One step of the whole system: who moves, where it leads, which properties it refutes, who chose it."""
+
+    target: State
+    move: Move | BossMove
+    who: int
+    tag: int = 0
+    bad: tuple[str, ...] = ()
+    said: str = ""
+
+
+class Known(NamedTuple):
+    """What follows from a local state alone."""
+
+    plain: list[tuple[int, Move]]
+    open: list[tuple[int, Move]]
+    view: dict[Place, tuple[str, ...]]
+    inside: frozenset[tuple[int, str]]
+    closed: int
+    facts: int
+    outbox: int
+    end: int
+    bad: tuple[str, ...]
+    rests: bool
+    forced: tuple[int, Move] | None
+    enters: tuple[int, Move] | None
+
+
+class Successors:
+    """Expands states of one world. `safe(local, move)` names moves that may be taken alone (see `reduce`)."""
+
+    def __init__(self, world: World, safe: Callable[[Local, Move], bool] | None = None) -> None:
+        self.world = world
+        self.safe = safe
+        self.known: list[Known | None] = []
+        self._boss: dict[int, list[tuple[int, BossMove]]] = {}
+        self._changed: dict[tuple[object, ...], int] = {}
+
+    def look_up(self, number: int) -> Known:
+        """What is known about a local state."""
+        while number >= len(self.known):
+            self.known.append(None)
+        known = self.known[number]
+        if known is None:
+            known = self.known[number] = self._learn(self.world.locals[number])
+        return known
+
+    def _learn(self, local: Local) -> Known:
+        world = self.world
+        moves = moves_of(world, local)
+        numbered = [(world.local(move.target), move) for move in moves]
+        plain = [pair for pair in numbered if not _is_open(pair[1])]
+        left = [pair for pair in numbered if _is_open(pair[1])]
+        safe = [pair for pair in numbered if self.safe and self.safe(local, pair[1])]
+        return Known(
+            plain=plain,
+            open=left,
+            view=view(local),
+            inside=frozenset(_inside(world, local)),
+            closed=local.closed,
+            facts=local.facts,
+            outbox=local.outbox,
+            end=_end(world, local),
+            bad=_bad(world, local),
+            rests=_rests(world, local),
+            forced=next((pair for pair in safe if not _is_open(pair[1])), None),
+            enters=next((pair for pair in safe if pair[1].enters), None),
+        )
+
+    def alone(self, state: State) -> Transition | None:
+        """A move that may be explored alone in this state, if there is one."""
+        for who in range(self.world.count):
+            known = self.look_up(state[who + 1])
+            if known.forced is not None:
+                target, move = known.forced
+                return Transition(_with(state, who, target), move, who, move.tag, move.bad)
+            if known.enters is not None:
+                found = self._enter(state, who, *known.enters)
+                if len(found) == 1:
+                    return found[0]
+        if self.safe and self.world.operation:
+            moves = self._coordinator(state[0])
+            if len(moves) == 1 and not moves[0][1].edges:
+                return self._order(state, *moves[0])[0]
+        return None
+
+    def all(self, state: State) -> list[Transition]:
+        """Every transition that is possible in this state."""
+        found: list[Transition] = []
+        for number, move in self._coordinator(state[0]) if self.world.operation else ():
+            found.extend(self._order(state, number, move))
+        for who in range(self.world.count):
+            known = self.look_up(state[who + 1])
+            for target, move in known.plain:
+                found.append(Transition(_with(state, who, target), move, who, move.tag, move.bad))
+            for target, move in known.open:
+                found.extend(self._open(state, who, target, move))
+        return found
+
+    def _open(self, state: State, who: int, target: int, move: Move) -> list[Transition]:
+        if move.enters:
+            return self._enter(state, who, target, move)
+        if move.takes >= 0 or move.peers:
+            return self._mailed(state, who, target, move)
+        if move.cut >= 0:
+            closed = any(
+                self.look_up(state[other + 1]).closed >> move.cut & 1 for other in self.world.members[move.cut]
+            )
+            return [Transition(_with(state, who, target), move, who)] if closed else []
+        if not self._hold(state, move.needs):
+            return []
+        bad = move.bad
+        if move.closes >= 0 and self._in_use(state, who, move.closes):
+            bad = tuple(sorted({*bad, "no_use_after_destroy"}))
+        if not self._hold(state, move.requires):
+            bad = tuple(sorted({*bad, "contracts"}))
+        return [Transition(_with(state, who, target), move, who, move.tag, bad)]
+
+    def _hold(self, state: State, facts: tuple[tuple[str, int], ...]) -> bool:
+        return all(
+            self.look_up(state[other + 1]).facts & mask == mask
+            for role, mask in facts
+            for other in (self.world.where.get(role) or range(self.world.count))
+        )
+
+    def _in_use(self, state: State, who: int, generation: int) -> bool:
+        """Whether another member stands in a collective of a generation, or has it as its active one."""
+        joined = self.world.tables.facts.bits.get("active joined", 0)
+        for other in self.world.members[generation]:
+            known = self.look_up(state[other + 1])
+            current = self.world.locals[state[other + 1]].switched == bool(generation)
+            if other != who and (
+                any(place == generation for place, _ in known.inside) or (current and known.facts & joined)
+            ):
+                return True
+        return False
+
+    def _enter(self, state: State, who: int, target: int, move: Move) -> list[Transition]:
+        place, step, bad = self._entered(state, who, move)
+        after = _with(state, who, target)
+        results: list[Transition] = []
+        for released_to, outcome in self._release(after, place, step):
+            said = self.world.results[outcome.result - 2].answer if outcome else ""
+            results.append(Transition(released_to, move, who, outcome.tag if outcome else 0, bad, said))
+        return results
+
+    def _entered(self, state: State, who: int, move: Move) -> tuple[Place, StepTable, tuple[str, ...]]:
+        """The place a move enters, and what is wrong with entering it now."""
+        if move.enters is None:
+            raise ValueError("the move enters no collective")
+        generation, kind, step = move.enters
+        bad = set(move.bad)
+        mine = len(self.look_up(state[who + 1]).view.get((generation, kind), ()))
+        for other in self.world.members[generation]:
+            known = self.look_up(state[other + 1])
+            if other == who:
+                continue
+            theirs = known.view.get((generation, kind), ())
+            if len(theirs) > mine and theirs[mine] != step.name:
+                bad.add("collective_order")
+            if known.closed >> generation & 1 and step.group != "standby":
+                bad.add("no_use_after_destroy")
+            if (1 - generation, step.name) in known.inside and step.group == "active":
+                bad.add("membership")
+        if not self._hold(state, move.requires):
+            bad.add("contracts")
+        return (generation, kind), step, tuple(sorted(bad))
+
+    def _release(self, state: State, place: Place, step: StepTable) -> list[tuple[State, Outcome | None]]:
+        """Releases instances of a group as long as every member has entered the oldest one."""
+        members = self.world.members[place[0]]
+        known = [self.look_up(state[other + 1]) for other in members]
+        oldest = {one.view.get(place, ("",))[0] for one in known}
+        if len(oldest) > 1 or "" in oldest or any(one.closed >> place[0] & 1 for one in known):
+            return [(state, None)]
+        meaning = step if step.name in oldest else None
+        found: list[tuple[State, Outcome | None]] = []
+        local = [self.world.locals[state[other + 1]] for other in members]
+        choices = outcomes(self.world, meaning, local) if meaning else [Outcome(2, 0, False)]
+        for outcome in choices:
+            after = list(state)
+            for other in members:
+                after[other + 1] = self._change("release", state[other + 1], place, outcome.result)
+            if outcome.void:
+                after[-1] = self._void(after[-1], members)
+            again = self._release(tuple(after), place, step)
+            found.extend((then, later or outcome) for then, later in again)
+        return found
+
+    def _void(self, mail: int, members: list[int]) -> int:
+        """Wakes to members of a wave that has ended are void."""
+        count = self.world.count
+        for wake in self.world.tables.wakes:
+            for receiver in members:
+                mail &= ~(((1 << count) - 1) << ((wake * count + receiver) * count))
+        return mail
+
+    def _change(self, what: str, number: int, *how: object) -> int:
+        key = (what, number, *how)
+        found = self._changed.get(key)
+        if found is None:
+            found = self._changed[key] = self.world.local(self._changes(what, self.world.locals[number], how))
+        return found
+
+    def _changes(self, what: str, local: Local, how: tuple[object, ...]) -> Local:
+        if what == "release":
+            return released(self.world, local, *how)  # type: ignore[arg-type]
+        if what == "order":
+            return local._replace(inbox=local.inbox | int(how[0]))  # type: ignore[call-overload]
+        if what == "take":
+            return local._replace(outbox=local.outbox & ~int(how[0]))  # type: ignore[call-overload]
+        return local._replace(present=True)
+
+    def _mailed(self, state: State, who: int, target: int, move: Move) -> list[Transition]:
+        """Moves that send to all peers of the generation, or take a message from one of them."""
+        world, mail = self.world, state[-1]
+        count = world.count
+        generation = int(world.locals[state[who + 1]].switched)
+        for message in move.peers:
+            for other in world.members[generation]:
+                mail |= (1 << (message * count + other) * count + who) if other != who else 0
+        if move.takes < 0:
+            return [Transition((*_with(state, who, target)[:-1], mail), move, who, move.tag, move.bad)]
+        found = []
+        for sender in range(count):
+            bit = 1 << (move.takes * count + who) * count + sender
+            if state[-1] & bit:
+                found.append(
+                    Transition((*_with(state, who, target)[:-1], mail & ~bit), move, who, move.tag, move.bad)
+                )
+        return found
+
+    def _coordinator(self, number: int) -> list[tuple[int, BossMove]]:
+        moves = self._boss.get(number)
+        if moves is None:
+            world = self.world
+            moves = [(world.boss(move.target), move) for move in boss_moves(world, world.bosses[number])]
+            self._boss[number] = moves
+        return moves
+
+    def _order(self, state: State, number: int, move: BossMove) -> list[Transition]:
+        if move.look and not self._arrived(state, move):
+            return []
+        after = [number, *state[1:]]
+        for role, bits in move.orders:
+            for who in self.world.where[role]:
+                after[who + 1] = self._change("order", after[who + 1], bits)
+        for who in self.world.where.get(move.launches, ()):
+            after[who + 1] = self._change("launch", after[who + 1])
+        if move.look != "received":
+            return [Transition(tuple(after), move, BOSS, move.tag)]
+        found = []
+        for role, bit in move.sources:
+            for who in self.world.where[role]:
+                if self.look_up(state[who + 1]).outbox & bit:
+                    taken = self._change("take", after[who + 1], bit)
+                    found.append(Transition(_with(tuple(after), who, taken), move, BOSS, move.tag))
+        return found
+
+    def _arrived(self, state: State, move: BossMove) -> bool:
+        boxes = [
+            bool(self.look_up(state[who + 1]).outbox & bit)
+            for role, bit in move.sources
+            for who in self.world.where[role]
+            if move.look != "all alive" or self.world.locals[state[who + 1]].present
+        ]
+        return any(boxes) if move.look in ("any", "received") else all(boxes)
+
+
+def _with(state: State, who: int, target: int) -> State:
+    return (*state[: who + 1], target, *state[who + 2 :])
+
+
+def _is_open(move: Move) -> bool:
+    return bool(
+        move.enters or move.takes >= 0 or move.peers or move.cut >= 0 or move.needs or move.requires or move.closes >= 0
+    )
+
+
+def _inside(world: World, local: Local) -> list[tuple[int, str]]:
+    found = [(entry.generation, entry.step) for entry in local.pending]
+    for machine, stand in enumerate(local.stands):
+        step = world.step_of(local, machine)
+        if stand is not None and step is not None and stand.inside != OUT and step.group:
+            place = world.tables.resolve(world.tables.roles[local.role], local.switched, step.group)
+            found.append((place or 0, step.name))
+    return found
+
+
+def _end(world: World, local: Local) -> int:
+    if not world.operation:
+        return RUNNING
+    stand, state = local.stands[0], world.state_of(local, 0)
+    if stand is None or state is None:
+        return ABSENT
+    return {"done": DONE, "aborted": ABORTED}.get(state.name, OTHER_END) if state.end else RUNNING
+
+
+def _bad(world: World, local: Local) -> tuple[str, ...]:
+    """What is wrong with a local state: a machine's invariant, or a step whose required facts went away."""
+    missing = 0
+    for machine, stand in enumerate(local.stands):
+        if stand is None:
+            continue
+        state = world.state_of(local, machine)
+        if state and not state.end:
+            missing |= world.machines[local.role][machine].holds & ~local.facts
+        step = world.step_of(local, machine)
+        if step is not None and stand.inside == ENTERED:
+            missing |= step.requires & ~local.facts
+    return world.tables.facts.refuted_by(missing)
+
+
+def _rests(world: World, local: Local) -> bool:
+    """Whether this engine may stay as it is for ever: no list is running, and every phase says `within: forever`."""
+    for machine, stand in enumerate(local.stands):
+        state = world.state_of(local, machine)
+        if stand is None or state is None or (world.operation and machine == 0 and state.end):
+            continue
+        if not state.rests or (state.steps and not ended(state, stand)):
+            return False
+    return at_boundary(world, local)
+
+
+__all__ = ["BOSS", "Known", "Stand", "Successors", "Transition"]

@@ -1,0 +1,212 @@
+"""What one global state is: a tuple of numbers, one for the coordinator, one for each engine, one for messages to peers.
+
+The number of an engine stands for its whole local state (`Local`): machines, facts, names of groups, collectives that it
+entered and that were not released yet, messages in flight to it and from it. Local states are interned, and everything
+that follows from a local state alone is computed once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from elasticfsm.check.tables import NEW, OLD, MachineTable, StateTable, StepTable, Tables
+from elasticfsm.compile import Program
+from elasticfsm.errors import SpecError
+
+OUT, ENTERED, RELEASED = 0, 1, 2  # `inside` of a stand; a released one is RELEASED + number of the result
+NOTHING, FAILED, ANSWERED = 0, 1, 2  # `outcome` of a stand; an answer is ANSWERED + its number
+ABSENT, DONE, ABORTED, OTHER_END, RUNNING = 1, 2, 4, 8, 16  # how an operation's machine stands, as bits
+
+
+class Stand(NamedTuple):
+    """Where a machine stands: its state, the next step of the list, whether it is inside that step, and the outcome."""
+
+    state: int
+    step: int = 0
+    inside: int = OUT
+    outcome: int = NOTHING
+
+
+class Pending(NamedTuple):
+    """A collective that an engine entered and that was not released yet; `machine` is -1 for a posted one."""
+
+    generation: int
+    kind: int
+    step: str
+    machine: int
+
+
+class Local(NamedTuple):
+    """The local state of one engine; a machine that did not start or has ended is None."""
+
+    role: int
+    present: bool
+    stands: tuple[Stand | None, ...]
+    facts: int
+    switched: bool
+    closed: int
+    pending: tuple[Pending, ...]
+    inbox: int
+    outbox: int
+
+
+class Boss(NamedTuple):
+    """The local state of the coordinator."""
+
+    stand: Stand | None
+    cancelled: bool = False
+
+
+class Result(NamedTuple):
+    """What a released collective says to all members: an answer and the votes that are full."""
+
+    answer: str
+    votes: int
+
+
+State = tuple[int, ...]
+
+
+class Regime(NamedTuple):
+    """What the environment may do: `cancel` by the operator; `faults`: steps fail and deadlines expire at any moment."""
+
+    cancel: bool = False
+    faults: bool = False
+
+    def __str__(self) -> str:
+        return "faults" if self.faults else "cancel at any moment" if self.cancel else "fault-free"
+
+
+class World:
+    """One program at one size: which engines there are, who is a member of what, and the interned local states."""
+
+    def __init__(self, program: Program, sizes: dict[str, int], regime: Regime = Regime()) -> None:
+        self.program = program
+        self.tables = Tables(program)
+        self.regime = regime
+        self.sizes = sizes
+        self.roles = [role for role in self.tables.roles for _ in range(sizes[role])]
+        self.names = [f"{role}{number}" for role in self.tables.roles for number in range(sizes[role])]
+        self.count = len(self.roles)
+        self.members = [
+            [index for index, role in enumerate(self.roles) if role in self.tables.members(generation)]
+            for generation in (OLD, NEW)
+        ]
+        self.where = {
+            role: [index for index, own in enumerate(self.roles) if own == role] for role in self.tables.roles
+        }
+        self.machines: list[tuple[MachineTable, ...]] = [self.tables.machines[role] for role in self.tables.roles]
+        self.operation = bool(self.tables.coordinator)
+        self.locals: list[Local] = []
+        self.bosses: list[Boss] = []
+        self.results: list[Result] = []
+        self.answers: list[str] = []
+        self._local_ids: dict[Local, int] = {}
+        self._boss_ids: dict[Boss, int] = {}
+        self._boss_ends: dict[int, int] = {}
+        self.never_cancels = False
+        self.launches = any(
+            step.means == "launch" for state in _states(self.tables.coordinator) for step in state.steps
+        )
+
+    def local(self, local: Local) -> int:
+        """The number of a local state."""
+        number = self._local_ids.get(local)
+        if number is None:
+            number = self._local_ids[local] = len(self.locals)
+            self.locals.append(local)
+        return number
+
+    def boss(self, boss: Boss) -> int:
+        """The number of a state of the coordinator."""
+        number = self._boss_ids.get(boss)
+        if number is None:
+            number = self._boss_ids[boss] = len(self.bosses)
+            self.bosses.append(boss)
+        return number
+
+    def result(self, result: Result) -> int:
+        """The `inside` of a stand that was released with this result."""
+        if result not in self.results:
+            self.results.append(result)
+        return RELEASED + self.results.index(result)
+
+    def outcome(self, answer: str) -> int:
+        """The `outcome` of a stand whose last answering step said this."""
+        if answer not in self.answers:
+            self.answers.append(answer)
+        return ANSWERED + self.answers.index(answer)
+
+    def initial(self) -> State:
+        """The state in which the operator has just asked, or in which everybody serves."""
+        engines = tuple(self.local(self._fresh(self.tables.roles.index(role), role)) for role in self.roles)
+        boss = self.tables.coordinator
+        first = Boss(Stand(boss.starts[0][2]) if boss else None)
+        return (self.boss(first), *engines, 0)
+
+    def end_of_boss(self, number: int) -> int:
+        """How the coordinator stands, as a bit; RUNNING for ever if there is none."""
+        found = self._boss_ends.get(number)
+        if found is None:
+            boss, table = self.bosses[number], self.tables.coordinator
+            state = table.states[boss.stand.state] if table and boss.stand else None
+            found = {"done": DONE, "aborted": ABORTED}.get(state.name, OTHER_END) if state and state.end else RUNNING
+            self._boss_ends[number] = found
+        return found
+
+    def _fresh(self, number: int, role: str) -> Local:
+        started = self.program.started[role]
+        machines = self.machines[number]
+        holds = 0
+        for machine in machines:
+            holds |= machine.holds if machine.name in started else 0
+        return Local(
+            role=number,
+            present=not self.launches or role in self.tables.members(OLD),
+            stands=tuple(Stand(machine.first) if machine.name in started else None for machine in machines),
+            facts=holds,
+            switched=False,
+            closed=0,
+            pending=(),
+            inbox=0,
+            outbox=0,
+        )
+
+    def state_of(self, local: Local, machine: int) -> StateTable | None:
+        """The state in which a machine of an engine stands."""
+        stand = local.stands[machine]
+        return None if stand is None else self.machines[local.role][machine].states[stand.state]
+
+    def step_of(self, local: Local, machine: int) -> StepTable | None:
+        """The step that a machine is in or begins next; None after the last one."""
+        stand, state = local.stands[machine], self.state_of(local, machine)
+        if stand is None or state is None or stand.step >= len(state.steps) or stand.outcome == FAILED:
+            return None
+        return state.steps[stand.step]
+
+
+def ended(state: StateTable, stand: Stand) -> bool:
+    """Whether the list of steps of a state has ended; true for a state without steps."""
+    return stand.step >= len(state.steps) or stand.outcome == FAILED
+
+
+def begun(stand: Stand) -> bool:
+    """Whether a list has begun."""
+    return stand.step > 0 or stand.inside != OUT or stand.outcome != NOTHING
+
+
+def sizes_of(program: Program, text: str) -> dict[str, int]:
+    """Reads `2+1` or `3`: one number for each role of an engine, in the order of the protocol."""
+    roles = list(program.roles)
+    numbers = text.split("+")
+    if len(numbers) != len(roles) or not all(number.isdigit() and int(number) > 0 for number in numbers):
+        expected = "+".join("1" for _ in roles)
+        raise SpecError(
+            f"size `{text}` does not fit {program.name}: expected a positive number for each of {', '.join(roles)}, "
+            f"as in {expected}"
+        )
+    return dict(zip(roles, map(int, numbers), strict=True))
+
+
+def _states(machine: MachineTable | None) -> tuple[StateTable, ...]:
+    return machine.states if machine else ()
