@@ -30,7 +30,7 @@ from elasticfsm.errors import GroupError, TransferError
 from ..deadline import Deadline
 from .bindings import bindings, error_types
 from .pump import Pump
-from .regions import Region, Run, as_bytes, batches, joined, merged, run_of
+from .regions import Region, Run, as_bytes, batches, joined, merged, pairs, run_of
 from .transfer import Kind, Offer, Piece, Route, decode_offer
 
 POLL_SECONDS = 0.0005
