@@ -1,4 +1,4 @@
-"""The compiled table of a protocol: plain JSON, the one format that other people's engines read (`elasticfsm.embed`)."""
+"""The compiled table of a protocol: plain JSON, the format that other people's engines read (`elasticfsm.embed`)."""
 
 from __future__ import annotations
 
