@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -22,6 +23,7 @@ from .deadline import SLICE, Cancelled, Deadline
 from .reaper import Reaper
 
 _SLICE = timedelta(seconds=SLICE)
+_GLANCE = timedelta(milliseconds=1)
 _REDUCE = {"sum": ReduceOp.SUM, "max": ReduceOp.MAX, "min": ReduceOp.MIN}
 
 
@@ -57,8 +59,8 @@ class Pending:
         self._sliced = sliced
 
     def done(self) -> bool:
-        """Whether the operation has ended, well or badly; never blocks."""
-        return self._work is None or bool(self._work.is_completed())
+        """Whether the operation has ended, well or badly; takes a millisecond at most. For collectives only."""
+        return self._work is None or _ended(self._work)
 
     def wait(self, within: float | None = None, cancelled: Cancelled = None) -> None:
         """Block until the operation has ended, at most `within` seconds (default: the group's own).
@@ -87,33 +89,33 @@ class Pending:
 
     def remains(self) -> Callable[[], bool]:
         """A question for the reaper: has the operation ended, so that its buffers are free? Asked after the cut."""
-        work, sliced, tensors = self._work, self._sliced, self._tensors
+        work, sliced = self._work, self._sliced
 
         def ended() -> bool:
-            if work is None or work.is_completed():
+            if work is None:
                 return True
-            if sliced or not tensors:
-                return False
-            # Only its wait knows the state of a send or recv; it fails at once, or expires and closes the context.
-            with suppress(RuntimeError):
+            if sliced:
+                return _ended(work)
+            with suppress(RuntimeError):  # it fails at once, or expires and closes the context: no slices here either
                 work.wait(_SLICE)
             return True
 
         return ended
 
     def _wait_sliced(self, deadline: Deadline) -> None:
-        ended, lost = False, 0
+        lost = 0
         while True:
+            seconds = deadline.slice()
+            begun = time.monotonic()
             try:
-                self._work.wait(timedelta(seconds=deadline.slice()))
+                self._work.wait(timedelta(seconds=seconds))
                 return
             except RuntimeError as error:
                 self._group.check()
-                if ended:
+                if time.monotonic() - begun < seconds / 2:
                     raise GroupError(f"{deadline.what} failed: {_first_line(error)}") from None
-            ended = self._work.is_completed()  # it may have ended just after its slice: then ask it once more
             # gloo tells only the neighbours of a dead peer, so look. Twice, since data may still be on its way.
-            lost = 0 if ended or self._group.whole() else lost + 1
+            lost = 0 if self._group.whole() else lost + 1
             if lost == 2:
                 raise GroupError(f"{deadline.what} failed: a peer has closed its connection")
 
@@ -286,3 +288,19 @@ class Group:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _ended(work: Any) -> bool:
+    """Whether a posted collective has ended.
+
+    A wait that expires and an operation that failed raise the same RuntimeError, and `is_completed` stays false for
+    gloo's reduce_scatter; but only a failure raises before the time is over.
+    """
+    if work.is_completed():
+        return True
+    begun = time.monotonic()
+    try:
+        work.wait(_GLANCE)
+    except RuntimeError:
+        return time.monotonic() - begun < _GLANCE.total_seconds() / 2
+    return True

@@ -147,15 +147,22 @@ def _connect(server: Address, timeout: float, others: set[Address]) -> TCPStore:
     # TCPStore retries a refused connection for twice its timeout, so ask first whether anybody listens; and it waits
     # without end for the greeting of a server that is stopped, so cut it then.
     fresh = Wires(lambda local, remote: remote == server and local not in others, 1)
-    watchdog = threading.Timer(timeout, fresh.cut)
-    watchdog.start()
+    over = threading.Event()
+    threading.Thread(target=_cut_late, args=(fresh, over, timeout), name="store watchdog", daemon=True).start()
     try:
         socket.create_connection(server, timeout).close()
         return TCPStore(*server, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout))
     except (OSError, RuntimeError) as error:
         raise GroupError(f"no store at {text_of(server)}: {_first_line(error)}") from None
     finally:
-        watchdog.cancel()
+        over.set()
+
+
+def _cut_late(wires: Wires, over: threading.Event, timeout: float) -> None:
+    if over.wait(timeout):
+        return
+    while not over.wait(_POLL):  # again and again: a cut connection is tried anew
+        wires.cut()
 
 
 def _first_line(error: Exception) -> str:

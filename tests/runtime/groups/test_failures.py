@@ -12,6 +12,7 @@ from elasticfsm.errors import DeadlineExpired, GroupCut, GroupError, Refused
 from elasticfsm.runtime.census import census
 from elasticfsm.runtime.gloo import GlooEndpoint
 from elasticfsm.runtime.groups import Groups, Limits
+from elasticfsm.runtime.rehearsal import Rehearsal
 from elasticfsm.runtime.store import StoreClient
 
 
@@ -79,7 +80,7 @@ def _cut_when_told(link, groups):
         groups.cut("active", "told by the control thread")
 
 
-def expire(link, store, members, me):
+def expire(link, store, members, me, within):
     groups = _active(store, members, me)
     group = groups.need("active").dp
     if me == members[-1]:
@@ -88,7 +89,7 @@ def expire(link, store, members, me):
             group.all_reduce(torch.ones(1))
         return str(error.value)
     with pytest.raises(DeadlineExpired) as error:
-        group.all_reduce(torch.ones(1), within=0.3)
+        group.all_reduce(torch.ones(1), within=within)
     return str(error.value)
 
 
@@ -101,6 +102,17 @@ def watched(link, store, members, me):
         group.broadcast(torch.ones(1), 0)
     group.all_reduce(torch.ones(1))
     return watch.seen
+
+
+def rehearse(link, store, members, me):
+    groups = _active(store, members, me)
+    rehearsal = Rehearsal(groups)
+    if me == members[-1]:
+        return link.hear()
+    rehearsal.post("active")
+    with pytest.raises(GroupCut) as error:
+        rehearsal.wait("active", cancelled=lambda: True)  # the reduce_scatter behind it is left to the reaper
+    return {"kind": _kind(error.value), "left": groups.close_all()}
 
 
 def die_before_entering(link, store, members, me):
@@ -143,10 +155,11 @@ def test_one_cut_frees_everybody_who_waits_in_the_same_collective(engines):
     assert second.result(5)["kind"] == "GroupError"
 
 
-def test_an_expired_deadline_names_group_operation_rank_and_seconds_and_closes_the_group(engines):
-    waiting, late = engines(expire, 2)
+@pytest.mark.parametrize("within", [0.3, 0.0005])  # torch takes less than a millisecond for "without end"
+def test_an_expired_deadline_names_group_operation_rank_and_seconds_and_closes_the_group(engines, within):
+    waiting, late = engines(expire, 2, within=within)
     text = waiting.result()
-    for part in ("dp.active", "all_reduce", "rank 0 of 2", "0.3 s"):
+    for part in ("dp.active", "all_reduce", "rank 0 of 2", f"{within} s"):
         assert part in text
     late.say("now")
     assert "all_reduce on dp.active at rank 1 of 2 failed" in late.result()
@@ -221,3 +234,8 @@ def test_a_member_that_dies_between_arrival_and_entering_does_not_hang_the_other
         assert engine.result(10) == {"kind": "GroupError", "left": []}
     with pytest.raises(AssertionError):
         dying.result(1)
+
+
+def test_a_rehearsal_without_a_peer_can_be_cancelled(engines):
+    rehearsing, _ = engines(rehearse, 2)
+    assert rehearsing.result(10) == {"kind": "GroupCut", "left": []}
