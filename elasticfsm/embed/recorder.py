@@ -28,7 +28,7 @@ class Recorder:
     """The journal `DIRECTORY/ENGINE.jsonl`; any thread may put events. Nothing here raises: a fault is kept in `fault`.
 
     `operation` and `generation` are stamped on every event, and on one about a group what its name means now, as `of`:
-    `names` maps active, standby and retired to generations; replace it, never change it. The first write makes the file.
+    `names` maps active, standby and retired to generations; replace it, do not change it. The first write makes the file.
     """
 
     def __init__(
