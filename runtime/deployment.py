@@ -8,8 +8,6 @@ with Deployment.start(model, size=2) as deployment:
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import threading
 import time
 from collections import Counter, deque
@@ -43,7 +41,13 @@ SAMPLES = 20_000  # step counters kept for reports, 5 a second from each engine
 
 
 class Options(msgspec.Struct, kw_only=True, frozen=True):
-    """How a deployment runs; `slots` expert slots per engine (0: enough for the model on the first size, and two)."""
+    """How a deployment runs.
+
+    `slots`: expert slots per engine (0: enough for the model on the first size, and two). `directory`: for sockets and
+    all that is temporary, made by a SocketDirectory whose owner removes it; by default the deployment's own, removed at
+    its end. `journal`: where journals are kept; by default in that directory. `launch`: start engines as processes;
+    else somebody else starts `elasticfsm engine --join ADDRESS --operation ID` for the ids that the record names.
+    """
 
     slots: int = 0
     kv_blocks: int = 512
@@ -52,6 +56,7 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     transfer: wire.Transfer = "nixl"
     rebalance_steps: int = 200
     address: str = ""
+    directory: str = ""
     journal: str = ""
     launch: bool = True
     deadlines: dict[str, float] = {}
@@ -117,17 +122,14 @@ class Deployment:
 
     def _open(self) -> None:
         options = self.options
-        self._directory = SocketDirectory()
-        self._stack.callback(self._directory.close)
-        self.journals = Path(options.journal) if options.journal else Path(tempfile.mkdtemp(prefix="elasticfsm-run-"))
-        if not options.journal:
-            self._stack.callback(shutil.rmtree, self.journals, ignore_errors=True)
+        directory = Path(options.directory) if options.directory else self._own_directory()
+        self.journals = Path(options.journal) if options.journal else directory / "journal"
         self.journals.mkdir(parents=True, exist_ok=True)
         self._journal = Journal(self.journals, wire.COORDINATOR, self.instance)
         self._stack.callback(self._journal.close)
         self._store = StoreServer()
         self._stack.callback(self._store.close)
-        self._hub = Hub(options.address or self._directory.address("hub"))
+        self._hub = Hub(options.address or f"ipc://{directory}/hub.sock")
         self.address = self._hub.address
         self.roster = Roster(self._hub.send)
         self._thread = threading.Thread(target=self._serve, name="hub", daemon=True)
@@ -135,6 +137,11 @@ class Deployment:
         self._stack.callback(self._stop_thread)
         self._launcher = Launcher(self.journals)
         self._stack.callback(self._launcher.close)
+
+    def _own_directory(self) -> Path:
+        directory = SocketDirectory()
+        self._stack.callback(directory.close)
+        return directory.path
 
     # -- what a user does --------------------------------------------------------------------------------------
 

@@ -14,11 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
+
+T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -31,6 +33,29 @@ def die_with_parent(parent: int) -> None:
         raise EngineDied(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it died before the kernel was asked
         raise EngineDied(f"the process {parent} that started this engine is gone")
+
+
+def gently(work: Callable[[], T], niceness: int = 5) -> T:
+    """Do work in a thread that yields to everybody else (Linux: niceness is a thread's own), and return its result.
+
+    An engine imports torch beside engines that serve on the same cores; the thread that serves later stays as it is.
+    """
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+            found.append(work())
+        except BaseException as error:  # handed to the caller, whatever it is
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="gently")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
 
 
 class Launcher:

@@ -15,6 +15,11 @@ def engine(
     parent: Annotated[int, typer.Option(help="End when this process is gone (its id); 0: never.")] = 0,
 ) -> None:
     """Run one engine; it ends when the coordinator says so or on SIGTERM."""
-    from elasticfsm.runtime.engine.process import Joining, run_engine
+    import importlib
 
-    sys.exit(run_engine(Joining(join, operation, engine_id, parent)))
+    from elasticfsm.runtime.launch import die_with_parent, gently
+
+    if parent:
+        die_with_parent(parent)
+    process = gently(lambda: importlib.import_module("elasticfsm.runtime.engine.process"))
+    sys.exit(process.run_engine(process.Joining(join, operation, engine_id, parent)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..engine.config import ModelConfig
 from ..experts.placement import refuse_size
 from ..operation import Operation
 from ..router import Stream
+from ..transport import SocketDirectory
 from . import tokens
 from .gaps import Window, measure
 from .live import View
@@ -89,9 +90,10 @@ class Run:
             journal=scenario.journal,
             faults=scenario.faults,
         )
-        with tempfile.TemporaryDirectory(prefix="elasticfsm-demo-") as scratch:
-            journal = scenario.journal or str(Path(scratch) / "journal")
-            options = msgspec.structs.replace(options, journal=journal)
+        with contextlib.closing(SocketDirectory()) as run:  # engines remove it if this process is killed
+            scratch = run.path
+            journal = scenario.journal or str(scratch / "journal")
+            options = msgspec.structs.replace(options, journal=journal, directory=str(scratch))
             self._console.print(f"starting {scenario.path[0]} engines with {scenario.model} ...", highlight=False)
             with Deployment.start(scenario.model, scenario.path[0], options) as deployment:
                 workload = self._drive(deployment)
@@ -100,7 +102,7 @@ class Run:
                 dropped = deployment.status().dropped
                 failed = [deployment.failed] if deployment.failed else []
             streams = list(workload.streams)
-            wrong, checked, errors = self._check(streams, Path(scratch))
+            wrong, checked, errors = self._check(streams, scratch)
             journal_errors = self._validate(Path(journal))
         finished = [stream for stream in streams if stream.outcome == "finished"]
         return Report(
@@ -122,7 +124,7 @@ class Run:
             dropped=dropped,
             journal=scenario.journal or "not kept",
             journal_errors=journal_errors,
-            errors=[*failed, *workload.errors, *errors],
+            errors=[*failed, *(each.error for each in self.operations if each.error), *workload.errors, *errors],
         )
 
     # -- serving and scaling -----------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ class Run:
             for index, (before, after) in enumerate(itertools.pairwise(path)):
                 workload.shift((index + 1) / max(1, len(path) - 1))  # from scripture to code
                 self._scale(deployment, before, after)
-                if deployment.failed:
+                if deployment.failed or self.operations[-1].phase != "completed":
                     break
                 self._steady(after)
             self._saying = "finishing what runs"

@@ -22,7 +22,6 @@ from .. import wire
 from ..control import Control, remove_socket_directory
 from ..elastic import Elastic, Shape
 from ..interpreter import Operation
-from ..launch import die_with_parent
 from ..transport import Mailbox, check_address
 from ..weights.by_nixl import NixlTransfer
 from ..weights.by_p2p import P2pTransfer
@@ -316,8 +315,6 @@ def _wake_address(joining: Joining) -> str:
 
 def run_engine(joining: Joining) -> int:
     """The whole life of an engine process; returns its exit code. Main thread only: it installs signal handlers."""
-    if joining.parent:
-        die_with_parent(joining.parent)
     process = EngineProcess(joining)
     signal.signal(signal.SIGTERM, lambda *_: process.end())
     signal.signal(signal.SIGINT, signal.SIG_IGN if joining.parent else lambda *_: process.end())
