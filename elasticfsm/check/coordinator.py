@@ -60,7 +60,7 @@ def _ways(world: World, boss: Boss, stand: Stand, state: StateTable, way: WayTab
         if world.regime.faults:
             yield _go(world, boss, way)
     elif way.outside == "operator":
-        if world.regime.cancel and not world.never_cancels and not boss.cancelled:
+        if world.regime.cancel and not boss.cancelled:
             yield _go(world, boss._replace(cancelled=True), way, tag=ENVIRONMENT)
     elif way.sources:
         yield _go(world, boss, way, look=way.kind, sources=way.sources)

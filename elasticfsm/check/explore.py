@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from elasticfsm.check.moves import ENVIRONMENT
+from elasticfsm.check.forget import Forget
 from elasticfsm.check.reduce import Alone, symmetry
-from elasticfsm.check.successors import Successors, Transition
-from elasticfsm.check.world import ABORTED, DONE, State, World
+from elasticfsm.check.successors import Interrupted, Successors, Transition
+from elasticfsm.check.world import ABORTED, DONE, Regime, State, World
 
 MILLIONS = 1 << 14
 
@@ -43,10 +44,6 @@ class Graph:
         return len(self.targets)
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error: the reduction was too bold, the run is repeated without it
-    """A list was cancelled or a group closed although the regime was expected to have neither."""
-
-
 def explore(
     world: World,
     reduced: bool = True,
@@ -55,22 +52,31 @@ def explore(
     bold: bool = True,
 ) -> Graph:
     """Explores a world to the end or up to `limit` states; `reduced` uses symmetry and moves explored alone."""
-    safe = Alone(world) if reduced else None
-    successors = Successors(world, safe)
-    graph = Graph(world, successors, symmetry(world) if reduced else lambda state: state, reduced)
+    world.forget = Forget(world) if reduced else None
+    world.bold = reduced and bold
+    successors = Successors(world, Alone(world) if reduced else None)
+    graph = Graph(world, successors, _canonical(world, successors) if reduced else lambda state: state, reduced)
     with _no_collector():
         try:
-            _search(graph, limit, progress, guard=reduced and bold and not world.regime.cancel)
+            _search(graph, limit, progress)
         except Interrupted:
-            strict = World(world.program, world.sizes, world.regime._replace(cancel=True))
-            strict.never_cancels = True
-            return explore(strict, reduced, limit, progress)
+            return explore(World(world.program, world.sizes, world.regime), reduced, limit, progress, bold=False)
     return graph
 
 
-def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | None, guard: bool) -> None:
+def _canonical(world: World, successors: Successors) -> Callable[[State], State]:
+    sort = symmetry(world)
+
+    def canonical(state: State) -> State:
+        return sort(successors.heard_mail(state) if state[-1] else state)
+
+    return canonical
+
+
+def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | None) -> None:
     successors, canonical = graph.successors, graph.canonical
     first = canonical(graph.world.initial())
+    alarmed = graph.world.bold and graph.world.regime == Regime()
     states, parents, targets, tags = graph.states, graph.parents, graph.targets, graph.tags
     index = {first: 0}
     states.append(first)
@@ -80,7 +86,7 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
         state = states[place]
         alone = successors.alone(state) if graph.reduced else None
         found = [alone] if alone else successors.all(state)
-        _look(graph, place, state, found, guard)
+        _look(graph, place, state, found, alarmed)
         for transition in found:
             target = canonical(transition[0])
             number = index.get(target)
@@ -102,7 +108,7 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
             return
 
 
-def _look(graph: Graph, place: int, state: State, found: list[Transition], guard: bool) -> None:
+def _look(graph: Graph, place: int, state: State, found: list[Transition], alarmed: bool) -> None:
     """Judges a state by itself: invariants, agreement, ends, deadlock."""
     known = graph.successors.known
     look_up = graph.successors.look_up
@@ -113,7 +119,7 @@ def _look(graph: Graph, place: int, state: State, found: list[Transition], guard
         if one.bad:
             for name in one.bad:
                 graph.refuted.setdefault(name, (place, None))
-        if guard and one.closed & 2:
+        if alarmed and (one.closed & 2 or one.outbox & graph.world.tables.alarms):
             raise Interrupted
     if ends & DONE and ends & ABORTED:
         graph.refuted.setdefault("agreement", (place, None))

@@ -47,7 +47,7 @@ class Move:
     requires: tuple[tuple[str, int], ...] = ()
     closes: int = -1
     cut: int = -1
-    awaited: bool = False
+    harsh: bool = False  # a failure on a group that is no standby one
 
 
 def moves_of(world: World, local: Local) -> list[Move]:
@@ -211,7 +211,7 @@ def _failure(local: Local, machine: int, step: StepTable, cut: int = -1) -> Move
     after = local._replace(stands=_put(local.stands, machine, failed))
     if cut >= 0:
         after = closed(after, cut)
-    return Move(machine, "fail", f"{step.text} failed", after, cut=cut)
+    return Move(machine, "fail", f"{step.text} failed", after, cut=cut, harsh=step.group != "standby")
 
 
 def _begin(
@@ -240,7 +240,7 @@ def _begin(
     elif step.means == "await":
         if not step.awaits & ~local.facts:
             after = _finished(local, machine, step)
-            yield Move(machine, "step", step.text, after, bad, needs=step.awaits_elsewhere, awaited=True)
+            yield Move(machine, "step", step.text, after, bad, needs=step.awaits_elsewhere)
     else:
         yield from _local(world, local, machine, step, generation, bad)
     if world.regime.faults and step.means in ("local", "await", "wait"):

@@ -82,30 +82,49 @@ class Alone:
             for machine in machines:
                 self.watched |= machine.holds
 
-    def __call__(self, local: Local, move: Move) -> bool:
-        """Whether this move may be explored alone."""
+    def __call__(self, local: Local, move: Move, moves: list[Move]) -> bool:
+        """Whether this move, one of all `moves` of this engine, may be explored alone."""
         world = self.world
         table = world.machines[local.role][move.machine]
         stand, step = local.stands[move.machine], world.step_of(local, move.machine)
-        if move.verb not in ("step", "enter", "leave") or stand is None or step is None or move.bad or move.tag:
+        if move.bad or move.tag or world.regime.faults:
+            return False
+        if move.verb == "guard" and table.worker:
+            return self._handed(local, move, moves)
+        if move.verb not in ("step", "enter", "leave") or stand is None or step is None:
             return False
         state = table.states[stand.state]
         if state.thread == "foreground" and not begun(stand):
             return False
-        if step.means == "rename" or step.closes or step.ends & self.watched or move.needs or move.requires:
+        destroys = step.closes and step.group != "retired"  # a retired one: if no other member can use it any more
+        if step.means == "rename" or destroys or step.ends & self.watched or move.needs or move.requires:
             return False
-        if world.regime.faults or self._interruptible(table, state, step, stand):
+        if self._interruptible(local, move.machine, state, step, stand):
             return False
         if move.edges and not self._quiet_edges(local, move):
             return False
         return not any(_conflict(step, other) for other in self._meanwhile(local, move.machine))
 
-    def _interruptible(self, table: MachineTable, state: StateTable, step: StepTable, stand: Stand) -> bool:
+    def _handed(self, local: Local, move: Move, moves: list[Move]) -> bool:
+        """Whether a worker's guard is the only one that it can ever take where it stands now."""
+        table = self.world.machines[local.role][move.machine]
+        if move.peers or sum(other.machine == move.machine for other in moves) != 1:
+            return False
+        _, mail = self._reach(local, move.machine)
+        stand = local.stands[move.machine]
+        if stand is None:
+            return sum(bit & mail != 0 for bits, _, _, _ in table.starts for bit in bits) == 1
+        possible = [way for way in table.states[stand.state].leave if way.kind != "expired" and _possible(way, mail)]
+        return len(possible) == 1
+
+    def _interruptible(self, local: Local, machine: int, state: StateTable, step: StepTable, stand: Stand) -> bool:
         """Whether a message may cancel the list, or a peer may close its side of the group."""
-        if not self.world.regime.cancel:
-            return False  # then nothing is withdrawn; the explorer stops if that turns out to be wrong
-        mail = any(way.kind in ("received", "any", "all", "all alive", "wanted", "unwanted") for way in state.leave)
-        if state.thread == "background" and mail:
+        if self.world.bold and not self.world.regime.cancel:
+            return False  # then nothing is withdrawn; `Interrupted` is raised if that turns out to be wrong
+        mail = self._reach(local, machine)[1]
+        if state.thread == "background" and any(
+            way.kind not in ("done", "failed", "answer", "expired") and _possible(way, mail) for way in state.leave
+        ):
             return True
         return step.means in (*COLLECTIVE, "wait") and step.group == "standby" and stand.inside == OUT
 
@@ -125,7 +144,7 @@ class Alone:
 
     def _meanwhile(self, local: Local, machine: int) -> Iterator[StepTable]:
         """Every step that other threads of the engine may perform before this machine moves on."""
-        for other, states in enumerate(self._reach(local, machine)):
+        for other, states in enumerate(self._reach(local, machine)[0]):
             stand = local.stands[other]
             for index in states:
                 state = self.world.machines[local.role][other].states[index]
@@ -141,8 +160,8 @@ class Alone:
         held = mine is not None and mine.thread == "foreground"
         return not (held and theirs is not None and theirs.thread == "foreground")
 
-    def _reach(self, local: Local, machine: int) -> list[set[int]]:
-        """For each machine of the engine the states it may reach while this one stands still."""
+    def _reach(self, local: Local, machine: int) -> tuple[list[set[int]], int]:
+        """What the machines of the engine may reach while this one stands still: their states, and messages to it."""
         world = self.world
         tables = world.machines[local.role]
         mine = world.state_of(local, machine)
@@ -154,17 +173,21 @@ class Alone:
         while True:
             before = [len(states) for states in reach], mail
             for other in moving:
-                for target in _next(tables[other], reach[other], mail):
+                for target in _next(tables[other], reach[other], mail, world.bold):
                     reach[other].add(target)
                     mail |= tables[other].states[target].inbox
             if before == ([len(states) for states in reach], mail):
-                return reach
+                return reach, mail
 
 
-def _next(table: MachineTable, states: set[int], mail: int) -> set[int]:
+def _next(table: MachineTable, states: set[int], mail: int, bold: bool) -> set[int]:
+    def fails(state: StateTable) -> bool:
+        return not bold or any(step.group == "standby" for step in state.steps)
+
     found = {target for bits, peer, target, _ in table.starts if peer >= 0 or any(bit & mail for bit in bits)}
     for index in states:
-        found |= {way.target for way in table.states[index].leave if _possible(way, mail)}
+        state = table.states[index]
+        found |= {way.target for way in state.leave if _possible(way, mail) and (way.kind != "failed" or fails(state))}
     return found
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from elasticfsm.check.collectives import Outcome, Place, outcomes, released, view
 from elasticfsm.check.coordinator import BossMove, boss_moves
 from elasticfsm.check.moves import Move, at_boundary, moves_of
-from elasticfsm.check.tables import StepTable
+from elasticfsm.check.tables import OLD, StepTable
 from elasticfsm.check.world import (
     ABORTED,
     ABSENT,
@@ -18,6 +18,7 @@ from elasticfsm.check.world import (
     OUT,
     RUNNING,
     Local,
+    Regime,
     Stand,
     State,
     World,
@@ -25,6 +26,10 @@ from elasticfsm.check.world import (
 )
 
 BOSS = -1  # `who` of a transition of the coordinator
+
+
+class Interrupted(Exception):  # noqa: N818 - no error: a reduction was too bold, the run is repeated without it
+    """Something happened that the bold reduction excludes: a withdrawal, or a group of serving engines that was closed."""
 
 
 class Transition(NamedTuple):
@@ -51,14 +56,14 @@ class Known(NamedTuple):
     end: int
     bad: tuple[str, ...]
     rests: bool
-    forced: tuple[int, Move] | None
-    enters: tuple[int, Move] | None
+    alone: tuple[tuple[int, Move], ...]
+    hears: int
 
 
 class Successors:
     """Expands states of one world. `safe(local, move)` names moves that may be taken alone (see `reduce`)."""
 
-    def __init__(self, world: World, safe: Callable[[Local, Move], bool] | None = None) -> None:
+    def __init__(self, world: World, safe: Callable[[Local, Move, list[Move]], bool] | None = None) -> None:
         self.world = world
         self.safe = safe
         self.known: list[Known | None] = []
@@ -78,9 +83,9 @@ class Successors:
         world = self.world
         moves = moves_of(world, local)
         numbered = [(world.local(move.target), move) for move in moves]
-        plain = [pair for pair in numbered if not _is_open(pair[1])]
-        left = [pair for pair in numbered if _is_open(pair[1])]
-        safe = [pair for pair in numbered if self.safe and self.safe(local, pair[1])]
+        left = [pair for pair in numbered if _is_open(pair[1]) or pair[1].target.outbox != local.outbox]
+        plain = [pair for pair in numbered if pair not in left]
+        safe = [pair for pair in numbered if self.safe and self.safe(local, pair[1], moves)]
         return Known(
             plain=plain,
             open=left,
@@ -92,26 +97,29 @@ class Successors:
             end=_end(world, local),
             bad=_bad(world, local),
             rests=_rests(world, local),
-            forced=next((pair for pair in safe if not _is_open(pair[1])), None),
-            enters=next((pair for pair in safe if pair[1].enters), None),
+            alone=tuple(safe),
+            hears=world.forget.hears(local) if world.forget else -1,
         )
 
     def alone(self, state: State) -> Transition | None:
         """A move that may be explored alone in this state, if there is one."""
         for who in range(self.world.count):
-            known = self.look_up(state[who + 1])
-            if known.forced is not None:
-                target, move = known.forced
-                return Transition(_with(state, who, target), move, who, move.tag, move.bad)
-            if known.enters is not None:
-                found = self._enter(state, who, *known.enters)
-                if len(found) == 1:
+            for target, move in self.look_up(state[who + 1]).alone:
+                found = self._open(state, who, target, move)
+                if len(found) == 1 and not found[0].bad and not (move.closes >= 0 and self._near(state, who, move.closes)):
                     return found[0]
-        if self.safe and self.world.operation:
-            moves = self._coordinator(state[0])
-            if len(moves) == 1 and not moves[0][1].edges:
-                return self._order(state, *moves[0])[0]
-        return None
+        return self._boss_alone(state) if self.safe and self.world.operation else None
+
+    def _boss_alone(self, state: State) -> Transition | None:
+        """A move of the coordinator that nothing can prevent: a step, or, where nobody ever withdraws, its only guard."""
+        found: list[Transition] = []
+        for number, move in self._coordinator(state[0]):
+            if move.tag or (move.edges and (self.world.regime != Regime() or not self.world.bold)):
+                return None
+            found.extend(self._order(state, number, move))
+        if len(found) != 1 or self.world.end_of_boss(found[0].target[0]) != RUNNING:
+            return None
+        return found[0]
 
     def all(self, state: State) -> list[Transition]:
         """Every transition that is possible in this state."""
@@ -129,12 +137,15 @@ class Successors:
     def _open(self, state: State, who: int, target: int, move: Move) -> list[Transition]:
         if move.enters:
             return self._enter(state, who, target, move)
+        target = self._heard(state[0], target)
         if move.takes >= 0 or move.peers:
             return self._mailed(state, who, target, move)
         if move.cut >= 0:
             closed = any(
                 self.look_up(state[other + 1]).closed >> move.cut & 1 for other in self.world.members[move.cut]
             )
+            if closed and self.world.bold and move.harsh:
+                raise Interrupted
             return [Transition(_with(state, who, target), move, who)] if closed else []
         if not self._hold(state, move.needs):
             return []
@@ -145,11 +156,36 @@ class Successors:
             bad = tuple(sorted({*bad, "contracts"}))
         return [Transition(_with(state, who, target), move, who, move.tag, bad)]
 
+    def _heard(self, boss: int, number: int) -> int:
+        """A local state without messages at which the coordinator will never look again."""
+        if self.world.forget is None:
+            return number
+        return self._change("heard", number, self.world.forget.asked(boss))
+
+    def heard_mail(self, state: State) -> State:
+        """The state without messages to peers that nobody can take any more."""
+        mail, count, kept = state[-1], self.world.count, 0
+        for message in range(len(self.world.tables.mail.peers)):
+            for who in range(count):
+                if self.look_up(state[who + 1]).hears >> message & 1:
+                    kept |= mail & ((1 << count) - 1) << (message * count + who) * count
+        return state if kept == mail else (*state[:-1], kept)
+
     def _hold(self, state: State, facts: tuple[tuple[str, int], ...]) -> bool:
         return all(
             self.look_up(state[other + 1]).facts & mask == mask
             for role, mask in facts
             for other in (self.world.where.get(role) or range(self.world.count))
+        )
+
+    def _near(self, state: State, who: int, generation: int) -> bool:
+        """Whether another member may still use a generation that this engine is about to destroy."""
+        world = self.world
+        return any(
+            other != who
+            and not (world.locals[state[other + 1]].switched and generation == OLD)
+            and not self.look_up(state[other + 1]).closed >> generation & 1
+            for other in world.members[generation]
         )
 
     def _in_use(self, state: State, who: int, generation: int) -> bool:
@@ -236,6 +272,8 @@ class Successors:
             return released(self.world, local, *how)  # type: ignore[arg-type]
         if what == "order":
             return local._replace(inbox=local.inbox | int(how[0]))  # type: ignore[call-overload]
+        if what == "heard":
+            return local._replace(outbox=local.outbox & int(how[0]))  # type: ignore[call-overload]
         if what == "take":
             return local._replace(outbox=local.outbox & ~int(how[0]))  # type: ignore[call-overload]
         return local._replace(present=True)
@@ -270,7 +308,7 @@ class Successors:
     def _order(self, state: State, number: int, move: BossMove) -> list[Transition]:
         if move.look and not self._arrived(state, move):
             return []
-        after = [number, *state[1:]]
+        after = [number, *(self._heard(number, other) for other in state[1:-1]), state[-1]]
         for role, bits in move.orders:
             for who in self.world.where[role]:
                 after[who + 1] = self._change("order", after[who + 1], bits)

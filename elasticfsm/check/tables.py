@@ -103,10 +103,20 @@ class Tables:
         }
         coordinator = program.coordinator
         self.coordinator = self._machine(coordinator, program.machines[coordinator]) if coordinator else None
+        self.alarms = 0  # outbox bits at which the coordinator looks with `any` or `received`: they change its course
+        for state in self.coordinator.states if self.coordinator else ():
+            for way in state.leave:
+                if way.kind in ("any", "received"):
+                    self.alarms |= sum({bit for _, bit in way.sources})
         self.wakes = tuple(
             number for (message, _), number in self.mail.peers.items() if message in program.waves
         )
         self.wave_ends = frozenset(program.waves.values())
+
+    def steps(self) -> list[StepTable]:
+        """Every step of every machine that lives in an engine."""
+        machines = [machine for inside in self.machines.values() for machine in inside]
+        return [step for machine in machines for state in machine.states for step in state.steps]
 
     def members(self, generation: int) -> tuple[str, ...]:
         """The roles that are members of a generation."""

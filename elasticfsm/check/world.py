@@ -7,11 +7,14 @@ that follows from a local state alone is computed once.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from elasticfsm.check.tables import NEW, OLD, MachineTable, StateTable, StepTable, Tables
 from elasticfsm.compile import Program
 from elasticfsm.errors import SpecError
+
+if TYPE_CHECKING:
+    from elasticfsm.check.forget import Forget
 
 OUT, ENTERED, RELEASED = 0, 1, 2  # `inside` of a stand; a released one is RELEASED + number of the result
 NOTHING, FAILED, ANSWERED = 0, 1, 2  # `outcome` of a stand; an answer is ANSWERED + its number
@@ -104,13 +107,16 @@ class World:
         self._local_ids: dict[Local, int] = {}
         self._boss_ids: dict[Boss, int] = {}
         self._boss_ends: dict[int, int] = {}
-        self.never_cancels = False
+        self.bold = False  # whether the reduction may assume that nothing is withdrawn without a cancel (see `reduce`)
+        self.forget: Forget | None = None
         self.launches = any(
             step.means == "launch" for state in _states(self.tables.coordinator) for step in state.steps
         )
 
     def local(self, local: Local) -> int:
         """The number of a local state."""
+        if self.forget is not None:
+            local = self.forget.local(local)
         number = self._local_ids.get(local)
         if number is None:
             number = self._local_ids[local] = len(self.locals)
@@ -119,6 +125,8 @@ class World:
 
     def boss(self, boss: Boss) -> int:
         """The number of a state of the coordinator."""
+        if self.forget is not None:
+            boss = self.forget.boss(boss)
         number = self._boss_ids.get(boss)
         if number is None:
             number = self._boss_ids[boss] = len(self.bosses)

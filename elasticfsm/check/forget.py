@@ -1,0 +1,125 @@
+"""What can never matter again is forgotten: messages that nobody will look at, facts that no step will ask for.
+
+A local state that differs from another one only in such things behaves alike (the two are bisimilar), so one stands for
+both. What a machine may still look at follows from its own diagram: the states that it can reach by any guard.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from elasticfsm.check.tables import MachineTable, StateTable
+from elasticfsm.check.world import RELEASED, Boss, Local, World
+
+GROUP_FACTS = ("active ", "standby ", "retired ")
+
+
+class Forget:
+    """Removes from local states what cannot matter any more."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        facts = world.tables.facts
+        self.group_facts = sum(bit for name, bit in facts.bits.items() if name.startswith(GROUP_FACTS))
+        self.watched = 0
+        for step in world.tables.steps():
+            for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere):
+                self.watched |= mask
+        self._kept: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
+        self._asked: dict[int, int] = {}
+
+    def local(self, local: Local) -> Local:
+        """The local state of an engine without messages and facts that cannot matter any more."""
+        places = tuple(-1 if stand is None else stand.state for stand in local.stands)
+        kept = self._kept.get((local.role, places))
+        if kept is None:
+            kept = self._kept[local.role, places] = self._keep(local)
+        mail, facts = kept
+        return local._replace(inbox=local.inbox & mail, facts=local.facts & facts)
+
+    def _keep(self, local: Local) -> tuple[int, int]:
+        machines = self.world.machines[local.role]
+        mail, facts, renames = 0, self.watched, False
+        for number, (machine, stand) in enumerate(zip(machines, local.stands, strict=True)):
+            operation = self.world.operation and number == 0
+            starts = () if operation and stand is not None else tuple(target for _, _, target, _ in machine.starts)
+            reach = reachable(machine, (*starts, *((stand.state,) if stand else ())))
+            for bits, _, _, _ in machine.starts if starts else ():
+                mail |= sum(bits)
+            facts |= machine.holds
+            for state in (machine.states[index] for index in reach):
+                for way in state.leave:
+                    for bit in way.mail:
+                        mail |= bit
+                facts |= _asked(state)
+                renames = renames or any(step.means == "rename" for step in state.steps)
+        return mail, facts | (self.group_facts if renames else 0)
+
+    def hears(self, local: Local) -> int:
+        """The peer messages that this engine may still take: a wake to an engine inside a wave is void before it could."""
+        mask = 0
+        for machine, stand in zip(self.world.machines[local.role], local.stands, strict=True):
+            starts = [stand.state] if stand else [target for _, _, target, _ in machine.starts]
+            if stand is not None and stand.inside >= RELEASED:
+                starts += [way.target for way in machine.states[stand.state].leave]
+            for index in self._within_wave(machine, tuple(starts)):
+                for way in machine.states[index].leave:
+                    mask |= 1 << way.peer if way.peer >= 0 else 0
+        return mask
+
+    def _within_wave(self, machine: MachineTable, starts: tuple[int, ...]) -> set[int]:
+        """The states that a machine can reach before the wave ends."""
+        seen, queue = set(starts), list(starts)
+        while queue:
+            for way in machine.states[queue.pop()].leave:
+                over = way.kind == "answer" and way.name in self.world.tables.wave_ends
+                if not over and way.target not in seen:
+                    seen.add(way.target)
+                    queue.append(way.target)
+        return seen
+
+    def boss(self, boss: Boss) -> Boss:
+        """The coordinator's state; whether a cancel was taken is forgotten where none can be taken any more."""
+        table = self.world.tables.coordinator
+        if table is None or boss.stand is None:
+            return boss
+        states = reachable(table, (boss.stand.state,))
+        open_ = any(way.outside == "operator" for index in states for way in table.states[index].leave)
+        return boss if open_ else boss._replace(cancelled=True)
+
+    def asked(self, number: int) -> int:
+        """The outbox bits of engines at which the coordinator may still look."""
+        found = self._asked.get(number)
+        if found is None:
+            table, boss = self.world.tables.coordinator, self.world.bosses[number]
+            found = 0
+            for index in reachable(table, (boss.stand.state,)) if table and boss.stand else ():
+                for way in table.states[index].leave if table else ():
+                    for _, bit in way.sources:
+                        found |= bit
+            self._asked[number] = found
+        return found
+
+
+def reachable(machine: MachineTable, starts: tuple[int, ...]) -> frozenset[int]:
+    """The states that a machine can reach from some, by any guard."""
+    return _reachable(machine.name, machine.states, starts)
+
+
+@cache
+def _reachable(name: str, states: tuple[StateTable, ...], starts: tuple[int, ...]) -> frozenset[int]:
+    seen = set(starts)
+    queue = list(starts)
+    while queue:
+        for way in states[queue.pop()].leave:
+            if way.target not in seen:
+                seen.add(way.target)
+                queue.append(way.target)
+    return frozenset(seen)
+
+
+def _asked(state: StateTable) -> int:
+    mask = 0
+    for step in state.steps:
+        mask |= step.requires | step.awaits | step.asks
+    return mask
