@@ -76,6 +76,7 @@ class Journal:
         """Writes everything and ends the thread; idempotent. What is put afterwards is lost."""
         if self._closed:
             return
+        self.put("close")
         self._closed = True
         atexit.unregister(self.close)
         self._due.set()

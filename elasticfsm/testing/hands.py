@@ -67,7 +67,8 @@ class Hands:
         ground, means = self._ground, step.meaning.means
         with self._lock:
             ground.demand(self.engine, step)
-            ground.end(self.engine, step)
+            if means != "await":
+                ground.end(self.engine, step)
         value: object = None
         if means in ("rendezvous", "agree", "post"):
             value = self._collective(step, cancel)
@@ -78,6 +79,8 @@ class Hands:
         else:
             value = self._local(step)
         with self._lock:
+            if means == "await":  # what it takes away, others may still need while it waits
+                ground.end(self.engine, step)
             ground.provide(self.engine, step)
             self.performed.append(str(step))
             self._lock.notify_all()

@@ -55,7 +55,8 @@ class Thread:
         for step in self.job.steps:
             means = step.meaning.means
             ground.demand(engine, step)
-            ground.end(engine, step)
+            if means != "await":  # what that takes away, others may still need while it waits
+                ground.end(engine, step)
             if means == "agree":
                 answer, agreed = yield from self._agree(step)
             elif means == "rendezvous":
@@ -66,6 +67,8 @@ class Thread:
             self.meeting, self.group = None, ""
             if means not in ("rename", "local"):  # what it required has to hold to its end
                 ground.demand(engine, step)
+            if means == "await":
+                ground.end(engine, step)
             ground.provide(engine, step)
             yield always
         self.result = Result("done", answer, agreed)

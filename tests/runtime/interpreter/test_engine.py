@@ -168,14 +168,16 @@ def test_the_rebalance_worker_moves_a_layer_in_its_own_thread_beside_the_steps(c
     assert {engine.interpreter.state_of("rebalance.worker") for engine in all_of.engines.values()} <= {"done", "absent"}
 
 
-def test_a_worker_that_fails_makes_its_owner_fail(company: Make) -> None:
+def test_a_worker_that_fails_tells_its_owner_and_no_layer_is_applied(company: Make) -> None:
     all_of = company("a", "b")
     for engine in all_of.engines.values():
         engine.hands.faults = {"experts.read": ZeroDivisionError("row")}
         engine.due.set()
         engine.interpreter.nudge()
-    until(lambda: all(engine.interpreter.state_of("rebalance.main") == "off" for engine in all_of.engines.values()))
+    until(lambda: all("rebalance.worker" in engine.interpreter.errors() for engine in all_of.engines.values()))
+    until(lambda: {e.interpreter.state_of("rebalance.main") for e in all_of.engines.values()} <= {"resting", "off"})
     assert "experts.read: engine: row" in all_of.engines["a"].interpreter.errors()["rebalance.worker"]
+    assert "experts.apply" not in all_of.engines["a"].hands.performed
 
 
 def test_a_failure_that_the_spec_has_no_way_out_for_ends_the_main_loop(company: Make) -> None:
