@@ -45,18 +45,13 @@ def install(module: Any) -> None:
 
 def _seams(module: Any) -> list[tuple[object, str]]:
     state, core, config = module.ElasticEPScalingState, module.DPEngineCoreProc, module.ParallelConfig
-    names: tuple[str, ...] = (
-        "_collective_rpc",
-        "_init_new_dp_group",
-        "_commit_new_dp_group",
-        "_mark_ready_for_switch",
-        "progress",
-    )
-    seams: list[tuple[object, str]] = [(state, name) for name in names]
-    names = ("run_busy_loop", "_pause_complete", "resume_scheduler", "_eep_send_engine_core_notification")
-    seams += [(core, name) for name in names]
-    seams += [(config, name) for name in ("sync_dp_state", "has_unfinished_dp", "sync_kv_cache_memory_size")]
-    return [*seams, (module, "torch"), (module, "stateless_destroy_torch_distributed_process_group")]
+    places: dict[Any, str] = {
+        state: "_collective_rpc _init_new_dp_group _commit_new_dp_group _mark_ready_for_switch progress",
+        core: "run_busy_loop _pause_complete resume_scheduler _eep_send_engine_core_notification",
+        config: "sync_dp_state has_unfinished_dp sync_kv_cache_memory_size",
+        module: "torch stateless_destroy_torch_distributed_process_group",
+    }
+    return [(owner, name) for owner, names in places.items() for name in names.split()]
 
 
 def current() -> Watch | None:
@@ -64,7 +59,7 @@ def current() -> Watch | None:
     return _here
 
 
-def watch_of(core: Any) -> Watch | None:
+def watch_of(core: Any, new: bool = False) -> Watch | None:
     """The watch of this engine core, made now if it is elastic; None if it is not, or if that failed."""
     global _here  # noqa: PLW0603 - one engine core in a process
     if _here is not None:
@@ -77,7 +72,7 @@ def watch_of(core: Any) -> Watch | None:
         generation = f"{config.data_parallel_master_ip}:{port}" if port else ""
         mode: Any = plugin.mode()
         journal = os.environ.get(plugin.JOURNAL, "")
-        _here = Watch(core, config.data_parallel_rank, config.data_parallel_size, mode, journal, generation)
+        _here = Watch(core, config.data_parallel_rank, config.data_parallel_size, mode, journal, generation, new)
     except Exception:  # whatever is wrong with us, vLLM goes on
         log.exception("elasticfsm: the observer of this engine stays off")
     return _here
@@ -92,7 +87,7 @@ def _observed(state: type) -> type:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            watch = watch_of(self.engine_core)
+            watch = watch_of(self.engine_core, self.worker_type == "new")
             if watch is not None:
                 watch.begin(self)
                 self._watch = watch

@@ -42,7 +42,9 @@ AT_START = "start"  # the generation that was not made by an operation
 class Watch:
     """One engine core; `before`, `after`, `enter`, `told` and `note` never raise anything but `Refused`."""
 
-    def __init__(self, core: object, rank: int, size: int, mode: Mode, journal: str, generation: str) -> None:
+    def __init__(
+        self, core: object, rank: int, size: int, mode: Mode, journal: str, generation: str = "", new: bool = False
+    ) -> None:
         self.rank = rank
         self.off = False
         self.state: Any = None  # the ElasticEPScalingState that is under way
@@ -53,8 +55,10 @@ class Watch:
         self._active = generation or AT_START
         self._pending: tuple[str, str, str] | None = None
         self.recorder = Recorder(Path(journal), f"engine{rank}", process_instance()) if journal else None
-        self.monitor = self._monitor("busy_loop", "engine", Op("", size, size), None)
-        self._name({"active": self._active}, size)
+        program, role = ("scale_up", "new") if new else ("busy_loop", "engine")
+        self.monitor = self._monitor(program, role, Op("", size, size), None)
+        if not new:
+            self._name({"active": self._active}, size)
 
     # -- an operation -------------------------------------------------------------------------------------------
 
@@ -174,7 +178,7 @@ class Watch:
             self.recorder.note("generation", self._machine(), of=newest, members=members)
 
     def _machine(self) -> str:
-        return self.monitor.program.roles[self.monitor.role][0] if hasattr(self, "monitor") else ""
+        return self.monitor.program.roles[self.monitor.role][0]
 
     def _report(self) -> None:
         """In mode `observe`: says once what would have been refused."""
