@@ -45,7 +45,8 @@ def gently(work: Callable[[], T], niceness: int = 5) -> T:
 
     def run() -> None:
         try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+            mine = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(mine + niceness, 19))
             found.append(work())
         except BaseException as error:  # handed to the caller, whatever it is
             failed.append(error)
