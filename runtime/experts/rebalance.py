@@ -61,6 +61,19 @@ class Experts:
 
     # -- main loop ---------------------------------------------------------------------------------------------
 
+    def confirm(self, name: str) -> str:
+        """Step experts.confirm: whether every rank has read the layer; answers "all" or "not_all", alike on all ranks.
+
+        Blocks until all have entered. If one could not read, all give this rebalance up: live slots are untouched.
+        """
+        state = self._state
+        read = torch.tensor([int(state.staged is not None)], dtype=torch.int64)
+        state.members(name).eplb.all_reduce(read, "min", state.seconds)
+        if int(read):
+            return "all"
+        state.end(failed=True)
+        return "not_all"
+
     def apply(self) -> None:
         """Step experts.apply: copy the staged rows into their slots and route the layer by the new map.
 
