@@ -29,6 +29,7 @@ COMMANDS = {
     "model": "model",
     "engine": "engine",
 }
+GROUPS = {"trace": {"check": "trace_check"}, "model": {"new": "model_new"}}  # command -> subcommand -> function
 INTERRUPTED = 130
 
 
@@ -41,14 +42,23 @@ class _Lazy(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}")
-        app = getattr(module, "app", None)
-        if app is None:
-            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            app.command(cmd_name)(getattr(module, COMMANDS[cmd_name]))
-        command = typer.main.get_command(app)
+        command = _command(cmd_name, importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}"))
         command.name = cmd_name
         return command
+
+
+def _command(name: str, module: Any) -> Any:
+    """The command that a module defines: its own `app`, the functions of GROUPS, or its one function."""
+    app = getattr(module, "app", None)
+    if app is not None:
+        return typer.main.get_group(app)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=module.__doc__)
+    if name not in GROUPS:
+        app.command(name)(getattr(module, COMMANDS[name]))
+        return typer.main.get_command(app)
+    for subcommand, function in GROUPS[name].items():
+        app.command(subcommand)(getattr(module, function))
+    return typer.main.get_group(app)
 
 
 app = typer.Typer(
