@@ -116,9 +116,9 @@ def _json(event: Event) -> bytes:
     return msgspec.json.encode(event, enc_hook=_plain)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> str:
     """What JSON has no word for is written as text: a journal must never fail because of a value."""
-    return sorted(value) if isinstance(value, (set, frozenset)) else str(value)
+    return str(value)
 
 
 def read(directory: Path | str) -> dict[str, list[Event]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from elasticfsm.testing.world import World
 
 SERVING = "serving.engine"
+INTERVAL = 50  # steps after which a rebalance is due on every engine
 
 Choose = Callable[[list[str]], str]
 
@@ -200,6 +201,7 @@ class Player:
         if result.outcome != "done":
             return
         self.board.step += 1
+        self.due = self.due or (result.answer == "work" and self.board.step % INTERVAL == 0)
         for wake, answer in self.world.program.waves.items():
             if answer == result.answer:
                 self.room.next_wave(wake, list(self.seats.values()))

@@ -84,9 +84,9 @@ class World:
         self.players[engine].requests += 1
 
     def due(self, engine: str) -> None:
-        """An engine's step counter reaches the interval of the rebalance."""
+        """A rebalance is due on an engine that serves; on all of them it is after the same steps of a long wave."""
         self.trace.append(f"{engine}: due")
-        self.players[engine].due = True
+        self.players[engine].due = self.players[engine].state_of("serving.engine") != "absent"
 
     def drive(self, pick: Callable[[list[Action]], Action], limit: int = 20_000) -> None:
         """Goes on until nothing is possible any more, then demands a good end and that everybody rests."""
