@@ -22,7 +22,17 @@ from .experts.rebalance import Experts
 from .experts.state import ExpertState, Mode
 from .group import Group
 from .groups import Generation, Groups
-from .hands import CacheSteps, Core, ForwardSteps, GroupSteps, LoadSteps, PlacementSteps, RequestSteps, WeightSteps
+from .hands import (
+    CacheSteps,
+    Core,
+    ForwardSteps,
+    GraphSteps,
+    GroupSteps,
+    LoadSteps,
+    PlacementSteps,
+    RequestSteps,
+    WeightSteps,
+)
 from .interpreter import Board, Interpreter, Operation
 from .rehearsal import Rehearsal
 from .store import StoreClient
@@ -92,6 +102,7 @@ class Elastic:
             "groups": steps,
             "step": ForwardSteps(core, self.groups, steps, self.board, step_seconds),
             "rehearsal": Rehearsal(self.groups),
+            "graphs": GraphSteps(core, self.groups),
             "weights": self._weights,
             "cache": CacheSteps(core, self.groups),
             "load": LoadSteps(loads, self.experts, self._mode),

@@ -47,6 +47,9 @@ class Core(Protocol):
     def allocate_cache(self, blocks: int) -> None:
         """Allocate a cache of so many blocks; raises ElasticError when memory does not hold it."""
 
+    def prepare(self, generation: Generation, cancelled: Cancelled) -> None:
+        """Make ready to step on a generation that is not active yet; in the background, beside forward steps."""
+
     def hand_over(self) -> None:
         """Stop every request between two steps, and say where each stopped."""
 
@@ -185,6 +188,18 @@ class CacheSteps:
         if int(blocks) == _PLENTY:
             raise GroupError(f"no member of the {name} generation has a cache: nobody serves yet")
         self._core.allocate_cache(int(blocks))
+
+
+class GraphSteps:
+    """Step graphs.capture: an engine that replays graphs captures those of the coming generation beside serving."""
+
+    def __init__(self, core: Core, groups: Groups) -> None:
+        self._core = core
+        self._groups = groups
+
+    def capture(self, name: str, cancelled: Cancelled = None) -> None:
+        """Blocks while the engine gets ready; touches no peer."""
+        self._core.prepare(self._groups.need(name), cancelled)
 
 
 class LoadSteps:

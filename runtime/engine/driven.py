@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elasticfsm.errors import RequestRefused
 
+from ..deadline import Cancelled
 from ..experts.placement import Placement
 from ..groups import Generation
 from ..wire import Settings, Submit, Token
@@ -65,6 +66,9 @@ class DrivenCore:
     def allocate_cache(self, blocks: int) -> None:
         """Allocate the cache, once."""
         self.engine.allocate_cache(blocks)
+
+    def prepare(self, generation: Generation, cancelled: Cancelled) -> None:
+        """Nothing to do on a CPU."""
 
     def hand_over(self) -> None:
         """Stop every request between two steps; from here on none is accepted and all steps are dummy steps."""
