@@ -9,9 +9,9 @@ from elasticfsm.errors import PlacementError
 
 from ..groups import Generation
 from ..identity import spread
-from .level import Policy
 from .placement import IntArray, Placement
 from .plan import DEFAULT_POLICY, LoadArray, plan
+from .policy.settings import Policy
 from .state import OFFER_PREFIX, ExpertState, region
 
 _ABSENT = -(1 << 62)  # what a rank without a placement contributes to a MAX

@@ -1,15 +1,7 @@
-"""The rebalance policy: pure, deterministic, movement first. One layer at a time, each in four steps:
+"""The rebalance policy's front door: from a placement and loads to the next placement, and to the rows to copy.
 
-1. *Clear*: slots on ranks that are not allowed, and second copies on one rank. Nothing else leaves its slot.
-2. *Repair*: experts that lost their last replica get a slot before anything else (an empty one, or that of a
-   replica which is missed least).
-3. *Fill*: empty slots take replicas of the experts with the most load per replica, emptiest rank first.
-4. *Level*: replace a redundant replica or swap two experts while that gains enough per expert row moved
-   (level.py; hysteresis), and only where the busiest rank exceeds the mean by more than `tolerance`.
-
-The load of an expert is taken to split evenly over its replicas. Water-filling replication follows DeepSeek's
-EPLB; stopping at a threshold per moved row follows the utilisation thresholds of SGLang and vllm-ascend.
-Integers in, stable order throughout, float64 sums in index order: equal input gives equal output.
+Pure and deterministic: integers and stable order throughout (policy/tally.py), so that equal input gives equal output
+on every CPU. Rank 0 of a generation calls `plan` and broadcasts; everybody derives the same `moves`.
 """
 
 from __future__ import annotations
@@ -22,10 +14,17 @@ import numpy.typing as npt
 
 from elasticfsm.errors import PlacementError
 
-from .level import FloatArray, Policy, level, loads_by_rank, shares
 from .placement import EMPTY, IntArray, Placement
+from .policy.balanced import balanced
+from .policy.bounded import bounded
+from .policy.settings import Policy
+from .policy.stages import within
+from .policy.tally import Bools, held, in_place
 
 LoadArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+DEFAULT_POLICY = Policy()
 
 
 class Move(NamedTuple):
@@ -34,9 +33,6 @@ class Move(NamedTuple):
     expert: int
     source: int
     destination: int
-
-
-DEFAULT_POLICY = Policy()
 
 
 def plan(
@@ -54,10 +50,24 @@ def plan(
     """
     ranks = sorted(set(range(current.world_size) if allowed is None else allowed))
     _refuse(current, loads, ranks)
-    rows = np.stack([_Layer(current, layer, loads[layer], ranks).solve(policy) for layer in range(current.layers)])
-    if np.array_equal(rows, current.physical_to_logical):
+    usable = np.isin(np.arange(current.world_size), ranks)
+    was = current.physical_to_logical.reshape(current.layers, current.world_size, -1)
+    rows = bounded(was, loads, usable, policy) if policy.kind == "bounded" else _balanced(was, loads, usable, policy)
+    if np.array_equal(rows, was):
         return current
-    return current.with_rows(rows, operation=operation).check()
+    target = current.with_rows(rows.reshape(current.layers, -1), operation=operation)
+    if policy.budget_rows:
+        rows = within(current, target, loads, usable, policy.budget_rows)
+        if np.array_equal(rows, was):
+            return current
+        target = current.with_rows(rows.reshape(current.layers, -1), operation=operation)
+    return target.check()
+
+
+def _balanced(was: IntArray, loads: LoadArray, usable: Bools, policy: Policy) -> IntArray:
+    rows = np.full_like(was, EMPTY)
+    rows[:, usable] = balanced(loads, int(usable.sum()), was.shape[2], policy.nodes, policy.groups)
+    return in_place(was, held(rows, loads.shape[1]))
 
 
 def _refuse(current: Placement, loads: LoadArray, ranks: list[int]) -> None:
@@ -73,79 +83,12 @@ def _refuse(current: Placement, loads: LoadArray, ranks: list[int]) -> None:
         )
 
 
-class _Layer:
-    """One layer while it is planned: `row` [ranks, slots] of the whole world, counts and rank loads derived."""
-
-    def __init__(self, current: Placement, layer: int, load: LoadArray, ranks: list[int]) -> None:
-        self.row = current.row(layer).copy().reshape(current.world_size, current.slots_per_rank)
-        self.ranks = np.array(ranks)
-        self.experts = current.experts
-        self.known = bool(load.any())
-        # One token more for every expert: without any load all experts weigh alike instead of nothing.
-        self.load: FloatArray = load.astype(np.float64) + 1.0
-
-    def solve(self, policy: Policy) -> IntArray:
-        self._clear()
-        self._repair()
-        self._fill()
-        if self.known:
-            level(self.row, self.load, self.ranks, policy)
-        return self.row.reshape(-1)
-
-    def _clear(self) -> None:
-        kept = np.full_like(self.row, EMPTY)
-        for rank in self.ranks:
-            experts, first = np.unique(self.row[rank], return_index=True)
-            kept[rank, first] = experts
-        self.row = kept
-
-    def _repair(self) -> None:
-        orphans = np.flatnonzero(self._counts() == 0)
-        for expert in orphans[np.argsort(-self.load[orphans], kind="stable")]:
-            self.row[self._slot_for_orphan()] = expert
-
-    def _slot_for_orphan(self) -> tuple[int, int]:
-        """Return the empty slot, else the least missed redundant one, on the least loaded rank."""
-        counts, shares, rank_loads = self._counts(), self._shares(), self._rank_loads()
-        best: tuple[float, int, int] | None = None
-        for rank in self.ranks:
-            for slot, held in enumerate(self.row[rank]):
-                if held != EMPTY and counts[held] < 2:
-                    continue
-                cost = rank_loads[rank] - (self.load.sum() if held == EMPTY else shares[held])
-                if best is None or cost < best[0]:
-                    best = (float(cost), int(rank), slot)
-        if best is None:
-            raise PlacementError("no slot is free or redundant for an expert without replica: the slots are too few")
-        return best[1], best[2]
-
-    def _fill(self) -> None:
-        """Fill empty slots, emptiest rank first, each with the expert of most load per replica it lacks."""
-        while True:
-            held = (self.row[self.ranks] != EMPTY).sum(axis=1)
-            fillable = self.ranks[held < min(self.row.shape[1], self.experts)]
-            if not len(fillable):
-                return
-            rank = fillable[np.argmin(self._rank_loads()[fillable])]
-            wanted = self._shares()
-            wanted[self.row[rank][self.row[rank] != EMPTY]] = -1.0
-            self.row[rank, int(np.argmax(self.row[rank] == EMPTY))] = int(np.argmax(wanted))
-
-    def _counts(self) -> npt.NDArray[np.int64]:
-        return np.bincount(self.row[self.row != EMPTY], minlength=self.experts)
-
-    def _shares(self) -> FloatArray:
-        return shares(self.row, self.load)
-
-    def _rank_loads(self) -> FloatArray:
-        return loads_by_rank(self.row, self._shares())
-
-
 def rank_loads(placement: Placement, loads: npt.NDArray[Any]) -> FloatArray:
     """Return float64 [layers, ranks]: the load of each rank when every expert splits evenly over its replicas."""
-    by_rank = placement.physical_to_logical.reshape(placement.layers, placement.world_size, -1)
-    share = loads / np.maximum(placement.replicas, 1)
-    return np.stack([loads_by_rank(by_rank[layer], share[layer]) for layer in range(placement.layers)])
+    rows = placement.physical_to_logical.reshape(placement.layers, placement.world_size, -1)
+    share = np.append(loads / np.maximum(placement.replicas, 1), np.zeros((placement.layers, 1)), axis=1)
+    by_rank: FloatArray = share[np.arange(placement.layers)[:, None, None], rows].sum(axis=2)
+    return by_rank
 
 
 def moves(layer: int, old: Placement, new: Placement) -> list[Move]:
@@ -179,12 +122,3 @@ def _source(holders: list[int], old: Placement, receiver: int, sent: dict[int, i
     source = min(holders, key=lambda slot: (sent[old.rank_of(slot)], slot))
     sent[old.rank_of(source)] += 1
     return source
-
-
-def lower_bound(old: Placement, new_ranks: Iterable[int], gone: Iterable[int] = ()) -> int:
-    """Return how many rows at least must cross ranks: new ranks filled with distinct experts, orphans repaired."""
-    filled = min(old.slots_per_rank, old.experts) * len(set(new_ranks)) * old.layers
-    stay = [rank for rank in range(old.world_size) if rank not in set(gone)]
-    by_rank = old.physical_to_logical.reshape(old.layers, old.world_size, -1)[:, stay].reshape(old.layers, -1)
-    orphans = sum(old.experts - len(np.setdiff1d(row, [EMPTY])) for row in by_rank)
-    return max(filled, orphans)
