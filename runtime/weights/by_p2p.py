@@ -23,7 +23,7 @@ class P2pTransfer:
         self.engine = engine
         self.moved: dict[str, int] = {"p2p": 0}
         self._regions: dict[str, Region] = {}
-        self._quarantine: list[Sequence[Piece]] = []
+        self._quarantine: list[Piece] = []
 
     def offer(self, region: str, tensors: Sequence[Tensor]) -> None:
         """See Transfer.offer; only the layout is noted."""
@@ -36,6 +36,10 @@ class P2pTransfer:
     def connect(self, peer: str, offer: bytes, deadline: Deadline) -> None:
         """See Transfer.connect; only checks that the peer sends by p2p too."""
         decode_offer(offer, peer, self.kind)
+
+    def prepare(self, exchanges: Sequence[Sequence[Piece]]) -> PreparedPieces:
+        """See Transfer.prepare; nothing has to be done."""
+        return PreparedPieces(self, exchanges)
 
     def exchange(
         self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline, route: Route | None = None
@@ -50,9 +54,12 @@ class P2pTransfer:
             for pending in posted:
                 pending.wait(deadline.left())
         except GroupError as error:
-            self._quarantine.append(incoming)
+            self._quarantine += incoming
             raise TransferError(f"engine {self.engine} could not exchange {len(incoming)} pieces: {error}") from error
         self.moved["p2p"] += sum(as_bytes(piece.tensor).numel() for piece in incoming)
+
+    def rest(self, regions: Sequence[str]) -> None:
+        """See Transfer.rest; there is nothing."""
 
     def withdraw(self, region: str) -> None:
         """See Transfer.withdraw."""
@@ -60,6 +67,10 @@ class P2pTransfer:
 
     def forget(self, peer: str) -> None:
         """See Transfer.forget; there is nothing."""
+
+    def settle(self, peer: str) -> None:
+        """See Transfer.settle; the group with that peer is closed by then."""
+        self._quarantine = [piece for piece in self._quarantine if piece.peer != peer]
 
     def pump(self) -> None:
         """See Transfer.pump; a group needs none."""
@@ -71,3 +82,18 @@ class P2pTransfer:
         """Let go of what was quarantined (its groups are closed by now)."""
         self._regions.clear()
         self._quarantine.clear()
+
+
+class PreparedPieces:
+    """Lists of pieces that wait for their turn."""
+
+    def __init__(self, transfer: P2pTransfer, exchanges: Sequence[Sequence[Piece]]) -> None:
+        self._transfer = transfer
+        self._exchanges = exchanges
+
+    def run(self, index: int, outgoing: Sequence[Piece], deadline: Deadline, route: Route | None = None) -> None:
+        """See Prepared.run."""
+        self._transfer.exchange(self._exchanges[index], outgoing, deadline, route)
+
+    def release(self) -> None:
+        """See Prepared.release; there is nothing."""

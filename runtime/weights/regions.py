@@ -78,6 +78,18 @@ def merged(runs: Sequence[Run]) -> list[Run]:
     return joined
 
 
+def covering(runs: Sequence[Run]) -> list[Run]:
+    """Return the memory that the runs cover, by address, where they touch or overlap as one run."""
+    covered: list[Run] = []
+    for run in sorted(runs, key=lambda each: (each.memory, each.device, each.address)):
+        last = covered[-1] if covered else None
+        if last and (last.device, last.memory) == (run.device, run.memory) and run.address <= last.end:
+            covered[-1] = Run(last.address, max(last.end, run.end) - last.address, run.device, run.memory)
+        elif run.nbytes:
+            covered.append(run)
+    return covered
+
+
 def pairs(local: Run, remote: Sequence[Run]) -> list[tuple[Run, Run]]:
     """Cut local memory like the remote runs that fill it."""
     cut, start = [], local.address

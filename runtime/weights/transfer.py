@@ -76,6 +76,18 @@ class Route:
         return self.members.index(peer)
 
 
+class Prepared(Protocol):
+    """Exchanges whose destinations and descriptors are ready; for one plan, run by one thread, each at most once."""
+
+    def run(self, index: int, outgoing: Sequence[Piece], deadline: Deadline, route: Route | None = None) -> None:
+        """Do exchange number `index`; see Transfer.exchange."""
+        ...
+
+    def release(self) -> None:
+        """Let go of the destinations; those of failed reads are kept until they are settled."""
+        ...
+
+
 class Transfer(Protocol):
     """Moves bytes between engines. Any thread: weights and experts may move at the same time."""
 
@@ -95,6 +107,13 @@ class Transfer(Protocol):
         """Get ready to read what `peer` offers; pays for the wire-up now. Raises TransferError."""
         ...
 
+    def prepare(self, exchanges: Sequence[Sequence[Piece]]) -> Prepared:
+        """Get several exchanges ready, given by their incoming pieces: what costs per descriptor is paid now and once.
+
+        Their destinations may overlap: they are used one after the other. Raises TransferError.
+        """
+        ...
+
     def exchange(
         self, incoming: Sequence[Piece], outgoing: Sequence[Piece], deadline: Deadline, route: Route | None = None
     ) -> None:
@@ -105,12 +124,20 @@ class Transfer(Protocol):
         """
         ...
 
+    def rest(self, regions: Sequence[str]) -> None:
+        """No peer connects to these regions for now; they stay offered."""
+        ...
+
     def withdraw(self, region: str) -> None:
         """End an offer. It revokes nothing: the caller knows that all readers have finished."""
         ...
 
     def forget(self, peer: str) -> None:
         """Drop what is known of a peer; harmless when nothing is."""
+        ...
+
+    def settle(self, peer: str) -> None:
+        """The side of a peer is known to be quiet (it is gone, or all have renewed): what was quarantined is freed."""
         ...
 
     def pump(self) -> None:
