@@ -58,9 +58,9 @@ class Waiting(NamedTuple):
 
 
 class _Place:
-    """Where a thread is: a step, and how many of its collectives it has issued."""
+    """Where a thread is: a step, how many of its collectives it has issued, and which one follows (or none)."""
 
-    __slots__ = ("count", "issues", "label", "loops", "machine", "moves", "state", "step")
+    __slots__ = ("count", "following", "issues", "label", "loops", "machine", "moves", "state", "step")
 
     def __init__(self, machine: str, state: str, step: Step) -> None:
         meaning = step.meaning
@@ -72,15 +72,14 @@ class _Place:
         self.loops = meaning.repeats == "layers"
         self.moves = meaning.means == "await"
         self.count = 0
-
-    def next(self) -> str:
-        """The collective that is allowed next, or an empty string."""
-        if self.count < len(self.issues):
-            return self.issues[self.count]
-        return self.issues[0] if self.loops and self.issues else ""
+        self.following = self.issues[0] if self.issues else ""
 
     def advance(self) -> None:
-        self.count = self.count % len(self.issues) + 1
+        count, issues = self.count + 1, self.issues
+        if count > len(issues):
+            count = 1
+        self.count = count
+        self.following = issues[count] if count < len(issues) else issues[0] if self.loops else ""
 
     def unfinished(self) -> bool:
         return self.count != len(self.issues) and not (self.loops and self.count == 0)
@@ -109,6 +108,7 @@ class Monitor:
         self._clock = clock
         self._places: dict[int, _Place] = {}
         self._entered: dict[tuple[str, str], deque[int]] = {}
+        self._names: dict[str, str] = {}  # "dp.active" -> "active"
 
     def begin_step(self, machine: str, state: str, step: Step) -> None:
         """This thread is in a step from now on."""
@@ -123,7 +123,7 @@ class Monitor:
     def before(self, label: str, op: str) -> None:
         """`op` is about to be issued on `label` ("dp.active"); raises `Refused` (mode `guard`) if it must not be."""
         place = self._places.get(get_ident())
-        if place is not None and place.label == label and place.next() == op:
+        if place is not None and place.label == label and place.following == op:
             place.advance()
         elif not (place is not None and place.moves and op in POINT_TO_POINT):
             self._refuse(place, label, op)
@@ -148,16 +148,19 @@ class Monitor:
     def expected(self) -> str:
         """What this thread may issue next, as "op on group", or an empty string."""
         place = self._places.get(get_ident())
-        op = place.next() if place is not None else ""
+        op = place.following if place is not None else ""
         return f"{op} on {place.label}" if place is not None and op else ""
 
     def _put(self, event: str, place: _Place | None, label: str, op: str, error: str) -> None:
-        generation = self.generations.get(label.rpartition(".")[2], "")
+        name = self._names.get(label)
+        if name is None:
+            name = self._names[label] = label.rpartition(".")[2]
+        of = self.generations.get(name, "")
         if place is None:
-            self._journal.put(event, "", group=label, op=op, of=generation, error=error)
+            self._journal.put(event, "", group=label, op=op, of=of, error=error)
         else:
             self._journal.put(
-                event, place.machine, state=place.state, step=place.step, group=label, op=op, of=generation, error=error
+                event, place.machine, state=place.state, step=place.step, group=label, op=op, of=of, error=error
             )
 
     def _refuse(self, place: _Place | None, label: str, op: str) -> None:
@@ -182,6 +185,6 @@ class Monitor:
 def _expectation(place: _Place | None) -> str:
     if place is None:
         return "no collective"
-    following = place.next()
+    following = place.following
     end = "" if place.unfinished() else " or the end of the step" if following else "the end of the step"
     return f"{following} on {place.label}{end}" if following else end

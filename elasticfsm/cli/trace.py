@@ -1,4 +1,4 @@
-"""`elasticfsm trace DIR`: hold the journals of a finished run against the spec."""
+"""`elasticfsm trace check DIR`: hold the journals of a finished run against the spec."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 
-def trace(
+def trace_check(
     directory: Annotated[Path, typer.Argument(help="The directory of journals (*.jsonl) that a run wrote.")],
     limit: Annotated[int, typer.Option(help="Print at most so many findings.")] = 20,
 ) -> None:
@@ -26,6 +26,3 @@ def trace(
         typer.echo(str(finding))
     typer.echo(f"not valid: {len(findings)} findings{'' if len(findings) <= limit else f', {limit} shown'}")
     raise typer.Exit(1)
-
-
-trace_check = trace

@@ -96,7 +96,7 @@ DEVIATIONS: dict[str, tuple[Callable[[list[Event]], Any], str]] = {
 
 def test_a_run_that_the_spec_allows_has_no_finding(tmp_path: Path) -> None:
     assert validate(write(tmp_path, serving("a"), serving("b"))) == []
-    result = CliRunner().invoke(app, ["trace", str(tmp_path)])
+    result = CliRunner().invoke(app, ["trace", "check", str(tmp_path)])
     assert result.exit_code == 0 and "valid: 40 events of 2 journals" in result.output
 
 
@@ -109,7 +109,7 @@ def test_a_deviation_is_found(name: str, tmp_path: Path) -> None:
         b.pop(0)
     texts = [str(finding) for finding in validate(write(tmp_path, a, b))]
     assert any(expected in text for text in texts), texts
-    assert CliRunner().invoke(app, ["trace", str(tmp_path)]).exit_code == 1
+    assert CliRunner().invoke(app, ["trace", "check", str(tmp_path)]).exit_code == 1
 
 
 def test_ends_that_contradict_and_operations_without_an_end_are_found(tmp_path: Path) -> None:
