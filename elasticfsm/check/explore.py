@@ -35,7 +35,7 @@ class Graph:
     tags: bytearray = field(default_factory=bytearray)
     ends: dict[int, int] = field(default_factory=dict)
     refuted: dict[str, tuple[int, Transition | None]] = field(default_factory=dict)
-    fired: set[tuple[str, str, str]] = field(default_factory=set)
+    fired: set[int] = field(default_factory=set)
     complete: bool = True
 
     @property
@@ -78,7 +78,7 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
     first = canonical(graph.world.initial())
     alarmed = graph.world.bold and graph.world.regime == Regime()
     states, parents, targets, tags = graph.states, graph.parents, graph.targets, graph.tags
-    index = {first: 0}
+    index, fired = {first: 0}, graph.fired
     states.append(first)
     parents.append(-1)
     place = 0
@@ -89,6 +89,7 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
         _look(graph, place, state, found, alarmed)
         for transition in found:
             target = canonical(transition[0])
+            fired.add(id(transition[1]))
             number = index.get(target)
             if number is None:
                 number = index[target] = len(states)

@@ -101,6 +101,14 @@ class Successors:
             hears=world.forget.hears(local) if world.forget else -1,
         )
 
+    def moves(self) -> list[Move | BossMove]:
+        """Every move that was ever looked up."""
+        found: list[Move | BossMove] = [move for moves in self._boss.values() for _, move in moves]
+        for known in self.known:
+            if known is not None:
+                found += [move for _, move in (*known.plain, *known.open)]
+        return found
+
     def alone(self, state: State) -> Transition | None:
         """A move that may be explored alone in this state, if there is one."""
         for who in range(self.world.count):

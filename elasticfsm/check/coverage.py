@@ -1,0 +1,117 @@
+"""Which ways out of states were taken: what no run takes proves nothing about what lies behind it."""
+
+from __future__ import annotations
+
+from elasticfsm.check.explore import Graph
+from elasticfsm.check.moves import Edge
+from elasticfsm.compile import Program
+from elasticfsm.protocol import Guard, Machine
+
+FAULT_ONLY = ("failed", "expired")
+
+
+def fired(graph: Graph) -> set[Edge]:
+    """The ways out that some run of this graph takes."""
+    found: set[Edge] = set()
+    for move in graph.successors.moves():
+        if id(move) in graph.fired:
+            found.update(move.edges)
+    used = {number for state in graph.states for number in state[1:-1]}
+    for number in used:
+        for _, plain in graph.successors.look_up(number).plain:
+            found.update(plain.edges)
+    return found
+
+
+def all_edges(program: Program) -> set[Edge]:
+    """Every way out of every state, and every way in which a machine starts."""
+    found: set[Edge] = set()
+    inside = {name for names in program.roles.values() for name in names}
+    for name, machine in program.machines.items():
+        for state in machine.states.values():
+            found.update((name, state.name, str(way.guard)) for way in state.leave)
+        if name in inside:
+            found.update((name, "", f"starts {message}") for message in machine.starts)
+    return found
+
+
+def possible(program: Program, faults: bool) -> set[Edge]:
+    """The ways out that the diagrams alone allow: each guard possible, each message that a reachable state sends.
+
+    Without `faults`: no step fails, no deadline expires, nobody dies, and nothing comes from outside the protocol.
+    """
+    reached = {name: set(_begin(program, name)) for name in program.machines}
+    found: set[Edge] = set()
+    while True:
+        sent = {
+            (message, name)
+            for name, states in reached.items()
+            for state in states
+            for message in program.machines[name].states[state].sends
+        }
+        before = len(found), sum(map(len, reached.values()))
+        for name, machine in program.machines.items():
+            _grow(program, name, machine, reached[name], sent, faults, found)
+        if before == (len(found), sum(map(len, reached.values()))):
+            return found
+
+
+def _begin(program: Program, name: str) -> list[str]:
+    machine = program.machines[name]
+    if name == program.coordinator:
+        return [next(iter(machine.starts.values()))]
+    return [machine.first] if any(name in started for started in program.started.values()) else []
+
+
+def _grow(
+    program: Program,
+    name: str,
+    machine: Machine,
+    states: set[str],
+    sent: set[tuple[str, str]],
+    faults: bool,
+    found: set[Edge],
+) -> None:
+    for message, target in machine.starts.items():
+        if _sendable(program, name, message, sent, faults) and name != program.coordinator:
+            found.add((name, "", f"starts {message}"))
+            states.add(target)
+    for state in list(states):
+        for way in machine.states[state].leave:
+            if _guard_possible(program, name, machine, state, way.guard, sent, faults):
+                found.add((name, state, str(way.guard)))
+                states.add(way.target)
+
+
+def _guard_possible(
+    program: Program, name: str, machine: Machine, state: str, guard: Guard, sent: set[tuple[str, str]], faults: bool
+) -> bool:
+    if faults and guard.kind in FAULT_ONLY:
+        return True
+    if guard.kind in FAULT_ONLY:
+        return False
+    if guard.kind in ("received", "any", "all", "all alive"):
+        return _sendable(program, name, guard.name, sent, faults)
+    if guard.kind == "answer" and not faults:
+        asking = [step.meaning for step in machine.states[state].steps if guard.name in step.meaning.answers]
+        return not any(meaning.asks and guard.name == meaning.answers[-1] for meaning in asking)
+    return True
+
+
+def _sendable(program: Program, receiver: str, message: str, sent: set[tuple[str, str]], faults: bool) -> bool:
+    senders = program.senders(receiver, message)
+    if any(sender in ("operator", "environment") for sender in senders):
+        return True
+    if "outside" in senders and (faults or not program.coordinator):
+        return faults
+    if faults and message == "died":
+        return True
+    return any((message, sender) in sent for sender in senders)
+
+
+def gaps(program: Program, taken: set[Edge]) -> tuple[list[Edge], list[Edge], list[Edge]]:
+    """What no run took: impossible by the diagrams (an error), only with faults or from outside, and the rest."""
+    left = all_edges(program) - taken
+    never = left - possible(program, faults=True)
+    faulty = left - never - possible(program, faults=False)
+    return sorted(never), sorted(faulty), sorted(left - never - faulty)

@@ -1,0 +1,115 @@
+"""One run of the checker and what it found, property by property."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from elasticfsm.check.coverage import Edge, fired
+from elasticfsm.check.explore import Graph, explore
+from elasticfsm.check.liveness import stranded, uncommitted
+from elasticfsm.check.trace import trace_to
+from elasticfsm.check.world import Regime, World
+from elasticfsm.compile import Program
+
+OPERATION_ONLY = ("good_end", "commits", "agreement")
+
+
+@dataclass
+class Refutation:
+    """A refuted property and the shortest trace that shows it (shortest among those explored, if the run was reduced)."""
+
+    property: str
+    lines: list[str]
+    steps: int
+    note: str = ""
+
+
+@dataclass
+class Run:
+    """One protocol at one size under one regime."""
+
+    protocol: str
+    sizes: str
+    regime: str
+    states: int
+    transitions: int
+    seconds: float
+    reduced: bool
+    complete: bool
+    properties: tuple[str, ...]
+    refuted: dict[str, Refutation] = field(default_factory=dict)
+    edges: set[Edge] = field(default_factory=set)
+    states_by_end: dict[int, int] = field(default_factory=dict)
+
+    def verdict(self, name: str) -> str:
+        """`refuted`, `holds`, or `inconclusive` if the run was cut short."""
+        if name in self.refuted:
+            return "refuted"
+        return "holds" if self.complete else "inconclusive"
+
+
+def run(
+    program: Program,
+    sizes: dict[str, int],
+    regime: Regime,
+    reduced: bool = True,
+    limit: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Explores one world and judges every property that applies to it."""
+    began = time.perf_counter()
+    graph = explore(World(program, sizes, regime), reduced, limit, progress)
+    found = Run(
+        protocol=program.name,
+        sizes="+".join(map(str, sizes.values())),
+        regime=str(regime),
+        states=len(graph.states),
+        transitions=graph.transitions,
+        seconds=0.0,
+        reduced=reduced,
+        complete=graph.complete,
+        properties=applicable(program, regime),
+        edges=fired(graph),
+    )
+    for name, (place, transition) in graph.refuted.items():
+        trace = trace_to(graph, name, place, transition)
+        found.refuted[name] = Refutation(name, trace.lines(graph.world), len(trace.steps))
+    if graph.world.operation and graph.complete:
+        _judge_ends(graph, found, regime)
+    for ends in graph.ends.values():
+        found.states_by_end[ends] = found.states_by_end.get(ends, 0) + 1
+    found.seconds = time.perf_counter() - began
+    return found
+
+
+def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
+    lost = stranded(graph)
+    if lost is not None:
+        place, environment = lost
+        trace = trace_to(graph, "good_end", place)
+        note = f"from here no end can be reached ({environment} environment)"
+        found.refuted["good_end"] = Refutation("good_end", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note)
+    if regime != Regime():
+        return
+    wrong = uncommitted(graph)
+    if wrong is not None:
+        trace = trace_to(graph, "commits", max(wrong, 0))
+        note = "no run ends as done" if wrong < 0 else "nobody refused, failed or cancelled, and still it is not done"
+        found.refuted["commits"] = Refutation("commits", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note)
+
+
+def applicable(program: Program, regime: Regime) -> tuple[str, ...]:
+    """The properties that this program under this regime can refute: no verdict is given on what it has no words for."""
+    names = ["no_deadlock"]
+    if program.coordinator:
+        names += ["good_end", "agreement"]
+        names += ["commits"] if regime == Regime() else []
+    names += ["collective_order", "membership", "contracts"]
+    used = {prop for prop in program.facts.values()}
+    renames = any(step.means == "rename" for step in program.steps.values())
+    for name in ("no_use_after_destroy", "no_transfer_at_switch", "placement", "coverage", "requests_kept"):
+        if name in used and (program.coordinator or name != "no_transfer_at_switch" or renames):
+            names.append(name)
+    return tuple(names)
