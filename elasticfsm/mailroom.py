@@ -82,5 +82,10 @@ class Mailroom:
     def _drop(self, letter: Letter, kind: str) -> None:
         self.dropped[kind] += 1
         self._journal.put(
-            "dropped", letter.receiver, message=letter.message, why=kind, source=letter.engine, of=letter.operation
+            "letter.dropped",
+            letter.receiver,
+            message=letter.message,
+            why=kind,
+            source=letter.engine,
+            of=letter.operation,
         )

@@ -149,7 +149,9 @@ class Conductor:
     def _sort(self, letter: Letter) -> None:
         if letter.operation != self.operation.id:
             self.dropped["operation"] += 1
-            self._journal.put("dropped", letter.receiver, message=letter.message, why="operation", of=letter.operation)
+            self._journal.put(
+                "letter.dropped", letter.receiver, message=letter.message, why="operation", of=letter.operation
+            )
             return
         self._journal.put("arrived", self._seat.name, message=letter.message, source=letter.engine)
         self._seat.mail.put(letter)
