@@ -13,7 +13,7 @@ from elasticfsm.machine import ABSENT
 from elasticfsm.meetings import collectives, group_of, members
 from elasticfsm.protocol import Machine, Step
 from elasticfsm.scene import Scene, scene
-from elasticfsm.trace import spec_machines
+from elasticfsm.trace import machines_of
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -63,10 +63,10 @@ class Explanation(msgspec.Struct, frozen=True):
 def explain(directory: Path | str, machines: Mapping[str, Machine] | None = None) -> Explanation:
     """Explains the journals in a directory; raises `ElasticError` when there are none."""
     journals = read(directory)
-    known = spec_machines() if machines is None else machines
+    known = machines_of(journals) if machines is None else machines
     now = max(int(event["t"]) for events in journals.values() for event in events)
     scenes = {engine: scene(events) for engine, events in journals.items()}
-    waits = [*_collectives(journals, scenes, now), *_steps(journals, scenes, now)]
+    waits = [*_collectives(journals, scenes, now), *_steps(journals, scenes, known, now)]
     waits += _states(scenes, journals, known, now)
     waits.sort(key=lambda wait: -wait.seconds)
     waiting = {wait.engine for wait in waits if wait.missing}
@@ -93,7 +93,9 @@ def _collectives(journals: Mapping[str, list[Event]], scenes: Mapping[str, Scene
     return found
 
 
-def _steps(journals: Mapping[str, list[Event]], scenes: Mapping[str, Scene], now: int) -> list[Wait]:
+def _steps(
+    journals: Mapping[str, list[Event]], scenes: Mapping[str, Scene], machines: Mapping[str, Machine], now: int
+) -> list[Wait]:
     """Steps that wait for others outside of a collective: groups.create meets its peers, an `await` waits for facts."""
     belongs = members(journals)
     found = []
@@ -101,7 +103,7 @@ def _steps(journals: Mapping[str, list[Event]], scenes: Mapping[str, Scene], now
         for event in each.steps.values():
             if any(one["machine"] == event["machine"] for one in each.inside):
                 continue
-            step = _step(event["step"])
+            step = _step(event, machines)
             everybody = belongs.get(each.standby if step.argument == "standby" else each.active, ())
             missing: list[str] = []
             if step.meaning.means == "rendezvous":
@@ -167,9 +169,12 @@ def _report(engine: str, each: Scene, machines: Mapping[str, Machine], now: int)
     return EngineReport(engine, _ago(last, now), described, each.closed, each.error, tuple(standing))
 
 
-def _step(text: str) -> Step:
-    name, _, argument = text.partition(": ")
-    return Step(name, argument)
+def _step(event: Event, machines: Mapping[str, Machine]) -> Step:
+    """The step of an event: as its state has it, else as the shipped vocabulary does."""
+    spec = machines.get(event["machine"])
+    at = spec.states.get(event["state"]) if spec is not None else None
+    name, _, argument = str(event["step"]).partition(": ")
+    return next((one for one in at.steps if str(one) == event["step"]) if at else iter(()), Step(name, argument))
 
 
 def _ago(event: Event, now: int) -> float:

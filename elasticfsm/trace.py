@@ -13,8 +13,7 @@ from elasticfsm.journal import Event, read
 from elasticfsm.machine import ABSENT, edges
 from elasticfsm.meetings import collectives, members
 from elasticfsm.monitor import POINT_TO_POINT
-from elasticfsm.protocol import Machine, shipped
-from elasticfsm.steps import vocabulary
+from elasticfsm.protocol import Machine, Step, find, shipped
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -32,10 +31,10 @@ class Finding(msgspec.Struct, frozen=True):
 def validate(directory: Path | str, machines: Mapping[str, Machine] | None = None) -> list[Finding]:
     """The findings for a directory of journals, oldest first; empty when the run was one that the spec allows.
 
-    `machines` are those of the spec by qualified name; default: of all shipped protocols.
+    `machines` are those of the spec by qualified name; default: of the protocols that the journals name.
     """
     journals = read(directory)
-    known = spec_machines() if machines is None else machines
+    known = machines_of(journals) if machines is None else machines
     found: list[Finding] = []
     for events in journals.values():
         found += _Walk(known).findings(events)
@@ -48,6 +47,13 @@ def validate(directory: Path | str, machines: Mapping[str, Machine] | None = Non
 def spec_machines() -> dict[str, Machine]:
     """Every machine of the shipped protocols by qualified name."""
     return {name: machine for protocol in shipped() for name, machine in program(protocol).machines.items()}
+
+
+def machines_of(journals: Mapping[str, list[Event]]) -> dict[str, Machine]:
+    """The machines of the protocols that a run names: the shipped ones, or one of `spec/variants`."""
+    named = {event.get("protocol", "") for event in _all(journals, "operation.begin")}
+    variants = sorted(f"variants/{name}" for name in named if find(f"variants/{name}").is_file())
+    return {name: each for path in variants for name, each in program(path).machines.items()} or spec_machines()
 
 
 class _Walk:
@@ -125,7 +131,9 @@ class _Walk:
 
     def _step_end(self, event: Event, spec: Machine) -> None:
         issued = self._issued.pop(event["machine"], [])
-        if not event.get("error") and (wrong := _wrong_issues(event["step"], issued)):
+        at = spec.states.get(event["state"])
+        step = next((one for one in at.steps if str(one) == event["step"]), None) if at is not None else None
+        if not event.get("error") and event.get("seen", True) and (wrong := _wrong_issues(step, issued)):
             self._say(event, f"step `{event['step']}` issued {', '.join(issued) or 'nothing'}, expected {wrong}")
 
     def _collective_before(self, event: Event, spec: Machine | None) -> None:
@@ -135,6 +143,10 @@ class _Walk:
         elif event["op"] not in POINT_TO_POINT:
             self._issued.setdefault(name, []).append(event["op"])
 
+    def _dropped(self, event: Event, spec: Machine | None) -> None:
+        """Events are missing here, before anything else of this journal that is checked."""
+        self._at.clear()
+
     def _unhandled(self, event: Event, spec: Machine) -> None:
         self._say(event, f"a step failed in `{event['state']}`, which has no way out for that: {event['error']}")
 
@@ -142,9 +154,9 @@ class _Walk:
         self._found.append(Finding(event["engine"], event["machine"], event["t"], text))
 
 
-def _wrong_issues(step: str, issued: list[str]) -> str:
+def _wrong_issues(step: Step | None, issued: list[str]) -> str:
     """What a step should have issued, if that differs from what it did; else an empty string."""
-    meaning = vocabulary().steps.get(step.partition(":")[0])
+    meaning = step.meaning if step is not None else None
     expected = meaning.issues if meaning is not None else []
     if meaning is not None and meaning.repeats == "layers" and expected:
         whole, rest = divmod(len(issued), len(expected))
@@ -188,13 +200,18 @@ def _first_difference(kind: str, of: str, engines: Mapping[str, list[Event]]) ->
     reference, longest = max(engines.items(), key=lambda item: len(item[1]))
     for events in engines.values():
         for number, (mine, other) in enumerate(zip(events, longest, strict=False)):
-            if (mine["op"], mine.get("step")) != (other["op"], other.get("step")):
+            if (mine["op"], _named(mine)) != (other["op"], _named(other)):
                 text = (
                     f"collective {number} of {kind} of {of} is {mine['op']} of `{mine.get('step')}`, "
                     f"but {other['op']} of `{other.get('step')}` on {reference}"
                 )
                 return [_finding(mine, text)]
     return []
+
+
+def _named(event: Event) -> str:
+    """The step without its argument: one generation may be `standby` here and `active` there."""
+    return str(event.get("step", "")).partition(":")[0]
 
 
 def _ends(journals: Mapping[str, list[Event]]) -> list[Finding]:

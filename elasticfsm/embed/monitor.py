@@ -61,6 +61,9 @@ class Monitor:
         self._on_refused = on_refused
         self._clock = clock
         self._hears = hears
+        self._lately: set[str] = (
+            set()
+        )  # states that the host's own machine came to since the host last said where it is
         self._entered: dict[Event, tuple[float, Track, Edge]] = {}
         self._tracks = [self._track(name, place) for name in program.roles[role]]
         self._by_name = {track.name: track for track in self._tracks}
@@ -83,7 +86,7 @@ class Monitor:
         for track in self._owners.get(event, ()):
             edge = track.steps[track.at].get(event)
             if edge is not None and (blocker is None or not _holds_up(blocker, track)):
-                if edge.plain:
+                if edge.plain and not edge.entered:
                     track.at = edge.to
                     if self._sink is not None:
                         self._sink(edge.lines)
@@ -101,18 +104,19 @@ class Monitor:
             return
         _, track, edge = entered
         if self._sink is not None:
-            self._sink(edge.closing if error is None else _failed(edge.closing, error))
-        if error is None:
+            self._sink((*edge.closing, *edge.behind) if error is None else _failed(edge.closing, error))
+        if error is None and not track.lost:
             rest = track.rest[track.at]
             if rest is not None:
                 self._follow(track, rest)
-        elif (failed := track.told[track.at].get("failed")) is not None:
+        elif error is not None and (failed := track.told[track.at].get("failed")) is not None:
             self._follow(track, failed)
 
     def enter(self, state: str) -> bool:
         """The host's own machine is in this state now; False, and a refusal on record, if no way leads there."""
         own = self._tracks[0]
-        if own.here.state == state and not own.lost:
+        lately, self._lately = self._lately, set()
+        if not own.lost and (own.here.state == state or state in lately):
             return True
         edge = own.enter[own.at].get(state)
         allowed = edge is not None or own.lost or own.here.state == ABSENT
@@ -188,7 +192,7 @@ class Monitor:
 
     def _take_over(self, track: Track, previous: Monitor) -> bool:
         before = previous._by_name.get(track.name)
-        if before is None or before is previous._tracks[0]:
+        if before is None or track is self._tracks[0]:
             return False
         track.at, track.lost, track.mail = before.at, before.lost, before.mail
         return True
@@ -197,6 +201,8 @@ class Monitor:
         """Takes an edge, and what follows from it at once: lists that are empty, messages within the engine."""
         while edge is not None:
             track.at = edge.to
+            if track is self._tracks[0]:
+                self._lately.update(edge.entered)
             if self._sink is not None and edge.lines:
                 self._sink(edge.lines)
             if track.positions[edge.to].blocks != NOBODY:
@@ -227,8 +233,11 @@ class Monitor:
                     self._follow(receiver, edge)
 
     def _refuse(self, event: Event) -> None:
+        """Raises in mode `guard`; in `observe` says it once and goes on noting what the host does."""
         owners = self._owners.get(event, ())
-        if any(track.lost for track in owners):
+        astray = next((track for track in owners if track.lost), None)
+        if astray is not None:
+            self._unforeseen(astray, event)
             return
         track = self._blocker or (owners[0] if owners else self._tracks[0])
         refusal = self._record(track, _text(event))
@@ -239,13 +248,23 @@ class Monitor:
         if track is self._tracks[0]:
             track.lost = True  # it is said once; the next state that the host enters finds it again
             self._blocker = None if self._blocker is track else self._blocker
+        self._unforeseen(track, event)
+
+    def _unforeseen(self, track: Track, event: Event) -> None:
+        """Notes a step that is issued although the table has no place for it."""
+        edge = track.aside(event, _text(event))
+        self._entered[event] = (self._clock(), track, edge)
+        if self._sink is not None:
+            self._sink(edge.lines)
 
     def _record(self, track: Track, got: str) -> Refused:
         refusal = Refused(f"rank {self.rank}, {track.name}", track.here.state, self.expected(), got)
         self.refusals.append(refusal)
         if self._sink is not None:
-            fields = {"state": refusal.state, "expected": refusal.expected, "got": got, "mode": self.mode}
-            self._sink((("refused", track.name, fields),))
+            name, _, group = got.partition(" on ")
+            expected = ", ".join(refusal.expected) or "nothing"
+            where = {"mode": self.mode, "state": refusal.state, "step": "none", "group": group or "no group"}
+            self._sink((("refused", track.name, {**where, "expected": expected, "got": name}),))
         return refusal
 
 

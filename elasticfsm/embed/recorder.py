@@ -21,14 +21,15 @@ Line = tuple[str, str, dict[str, Any]]
 Kept = tuple[int, str, int, dict[str, str], tuple[Line, ...]]
 
 _DELAY = 0.05  # seconds between two batches
-_RING = 512  # events kept between operations
+_RING = 4096  # events kept between operations
 
 
 class Recorder:
     """The journal `DIRECTORY/ENGINE.jsonl`; any thread may put events. Nothing here raises: a fault is kept in `fault`.
 
     `operation` and `generation` are stamped on every event, and on one about a group what its name means now, as `of`:
-    `names` maps active, standby and retired to generations; replace it, do not change it. The first write makes the file.
+    `names` maps active, standby and retired to generations; replace it, do not change it. What did not fit into memory
+    between operations is told by an event `dropped`.
     """
 
     def __init__(
@@ -66,7 +67,10 @@ class Recorder:
         self.operation = operation
         if not self.live:
             self.live = True
-            self._queue = deque(self._queue)
+            kept = deque(self._queue)
+            if len(kept) == _RING:
+                kept.appendleft((kept[0][0], "", self.generation, {}, (("dropped", "", {}),)))
+            self._queue = kept
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name=f"recorder {self.engine}", daemon=True)
                 self._thread.start()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from elasticfsm.embed.program import Machine, Place
+from elasticfsm.embed.program import Machine, Place, State
 
 Event = tuple[str, str, str]  # kind, group, verb
 Line = tuple[str, str, dict[str, Any]]  # of the journal: event, machine, fields
@@ -29,15 +29,32 @@ class Entry(NamedTuple):
     sends: tuple[str, ...]
 
 
+class Seen(NamedTuple):
+    """Something that a monitor sees of a list of steps: the event, its step, and the steps before it that are not seen.
+
+    `first` and `last`: whether it begins and ends the step. `after`: unseen steps behind the last event of the list.
+    """
+
+    event: Event
+    step: str
+    first: bool
+    last: bool
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
 class Edge(NamedTuple):
     """Where something leads: the position, and what the journal says of it. `plain`: nothing else follows from it.
 
-    `sends` are the messages of the states that were entered on the way; `closing` is the line when the step has ended.
+    `entered` and `sends` are the states entered on the way and their messages. `closing` is said when the step has
+    ended, `behind` when it ended well: steps that are not seen are said to have happened once what follows was seen.
     """
 
     to: int
     lines: tuple[Line, ...]
     closing: tuple[Line, ...]
+    behind: tuple[Line, ...]
+    entered: tuple[str, ...]
     sends: tuple[str, ...]
     plain: bool
 
@@ -62,10 +79,7 @@ class Track:
         self._machine = machine
         self._heard = heard
         self.serving = any(step.means == "agree" for state in machine.states.values() for step in state.steps)
-        self._events = {
-            state.name: [(event, str(step)) for step in state.steps if step.at == place for event in step.events]
-            for state in machine.states.values()
-        }
+        self._events = {state.name: _seen(state, place) for state in machine.states.values()}
         self.positions = [Position(ABSENT, 0, NOBODY, False), *self._places()]
         self._index = {(p.state, p.passed): number for number, p in enumerate(self.positions)}
         self.steps: list[dict[Event, Edge]] = []
@@ -85,6 +99,11 @@ class Track:
     def stand(self, state: str) -> Edge:
         """The edge into the beginning of a state from nowhere."""
         return self._edge((state, 0), (Entry(state, ABSENT, "", self._machine.states[state].sends),))
+
+    def aside(self, event: Event, step: str) -> Edge:
+        """An edge that leads nowhere: the host issues something that is not foreseen here."""
+        here = self.here
+        return self._edge((here.state, here.passed), (), Seen(event, step, True, True, (), ()), blocked=True)
 
     def _places(self) -> Iterator[Position]:
         for state in self._machine.states.values():
@@ -111,9 +130,9 @@ class Track:
             if entered:
                 enter.setdefault(state, self._edge((state, index), entered))
             if index < len(events):
-                event, step = events[index]
-                both = _begin_and_end(self.name, event, state, step)
-                edge = self._edge((state, index + 1), entered, both, position.blocks != NOBODY)
+                seen = events[index]
+                event = seen.event
+                edge = self._edge((state, index + 1), entered, seen, position.blocks != NOBODY)
                 steps.setdefault(event, edge)
                 if event[1] and "." not in event[1]:
                     steps.setdefault((event[0], "", event[2]), edge)  # for a host that cannot name the group
@@ -149,22 +168,64 @@ class Track:
         return Entry(state, came, guard, self._machine.states[state].sends)
 
     def _edge(
-        self, to: tuple[str, int], entered: tuple[Entry, ...], step: tuple[Line, ...] = (), blocked: bool = False
+        self, to: tuple[str, int], entered: tuple[Entry, ...], seen: Seen | None = None, blocked: bool = False
     ) -> Edge:
         position = self._index[to]
         lines = [line for entry in entered for line in _moved(self.name, entry)]
+        closing: tuple[Line, ...] = ()
+        behind: tuple[Line, ...] = ()
+        if seen is not None:
+            lines += [*_passed(self.name, to[0], seen.before), *_begun(self.name, to[0], seen)]
+            closing = tuple(_ended(self.name, to[0], seen))
+            behind = tuple(_passed(self.name, to[0], seen.after))
         sends = tuple(message for entry in entered for message in entry.sends)
-        follows = sends or blocked or self.positions[position].blocks != NOBODY or (not step and self.rest[position])
-        return Edge(position, (*lines, *step[:1]), step[1:], sends, not follows)
+        follows = sends or blocked or self.positions[position].blocks != NOBODY or (not seen and self.rest[position])
+        names = tuple(entry.state for entry in entered)
+        return Edge(position, tuple(lines), closing, behind, names, sends, not follows)
 
 
-def _begin_and_end(machine: str, event: Event, state: str, step: str) -> tuple[Line, Line]:
-    kind, group, verb = event
-    if "." not in group:  # an argument; dp.standby is a group of a kind
-        fields: dict[str, Any] = {"state": state, "step": step}
-        return ("step.begin", machine, fields), ("step.end", machine, {**fields, "error": ""})
-    fields = {"state": state, "step": step, "group": group, "op": f"{kind}.{verb}" if verb else kind}
-    return ("collective.before", machine, fields), ("collective.after", machine, {**fields, "error": ""})
+def _seen(state: State, place: Place) -> list[Seen]:
+    found: list[Seen] = []
+    unseen: tuple[str, ...] = ()
+    for step in state.steps:
+        events = step.events if step.at == place else ()
+        for number, event in enumerate(events):
+            found.append(Seen(event, str(step), number == 0, number == len(events) - 1, unseen, ()))
+            unseen = ()
+        if not events:
+            unseen = (*unseen, str(step))
+    if found and unseen:
+        found[-1] = found[-1]._replace(after=unseen)
+    return found
+
+
+def _begun(machine: str, state: str, seen: Seen) -> Iterator[Line]:
+    if seen.first:
+        yield "step.begin", machine, {"state": state, "step": seen.step}
+    if _collective(seen.event):
+        yield "collective.before", machine, _fields(state, seen)
+
+
+def _ended(machine: str, state: str, seen: Seen) -> Iterator[Line]:
+    if _collective(seen.event):
+        yield "collective.after", machine, {**_fields(state, seen), "error": ""}
+    if seen.last:
+        yield "step.end", machine, {"state": state, "step": seen.step, "error": ""}
+
+
+def _passed(machine: str, state: str, steps: tuple[str, ...]) -> Iterator[Line]:
+    for step in steps:
+        yield "step.begin", machine, {"state": state, "step": step, "seen": False}
+        yield "step.end", machine, {"state": state, "step": step, "seen": False, "error": ""}
+
+
+def _collective(event: Event) -> bool:
+    return "." in event[1]  # dp.standby is a group of a kind; without a kind it is an argument
+
+
+def _fields(state: str, seen: Seen) -> dict[str, Any]:
+    kind, group, verb = seen.event
+    return {"state": state, "step": seen.step, "group": group, "op": f"{kind}.{verb}" if verb else kind}
 
 
 def _moved(machine: str, entry: Entry) -> Iterator[Line]:
@@ -173,6 +234,8 @@ def _moved(machine: str, entry: Entry) -> Iterator[Line]:
     elif entry.guard.startswith("received "):
         yield "receive", machine, {"message": entry.guard[9:]}
     yield "enter", machine, {"state": entry.state, "came": entry.came}
+    for message in entry.sends:
+        yield "send", machine, {"message": message, "seen": False}
 
 
 def _after_list(guard: str) -> bool:

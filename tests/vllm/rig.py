@@ -137,6 +137,7 @@ class Client:
 
     def stall(self, rank: int) -> None:
         """One engine is stopped and the others commit: leaves them waiting, for `explain`."""
+        time.sleep(0.2)  # what it has journalled until now is on disk
         os.kill(self.processes[rank].pid, signal.SIGSTOP)
         for other in {0, 1} - {rank}:
             self.post(other, "commit_prepared_elastic_ep")

@@ -132,7 +132,7 @@ def _observed(state: type) -> type:
         def _mark_ready_for_switch(self) -> None:
             super()._mark_ready_for_switch()
             if self._watch is not None:
-                self._watch.note("send", message="ready")
+                self._watch.note("notified", message="ready")
 
     Observed.__name__, Observed.__qualname__ = state.__name__, state.__qualname__
     Observed.__module__ = state.__module__
@@ -217,7 +217,7 @@ def _notify(original: Any) -> Any:
         watch = current()
         if watch is not None:
             name = getattr(notification_type, "name", "")
-            watch.note("send", message=messages.get(name, name))
+            watch.note("notified", message=messages.get(name, name))
         return original(self, notification_type)
 
     return send_notification
@@ -241,18 +241,17 @@ def _wrap_reduction(config: Any, name: str, verb: str, then: Any) -> None:
             watch.told("received resume")
         result = _around(watch, ("all_reduce", group, verb), original, *args, **kwargs)
         if then is not None:
-            then(watch, result)
+            then(watch, result, bool(kwargs.get("pending_pause", args[-1] if args else False)))
         return result
 
     setattr(config, name, staticmethod(reduction) if static else reduction)
 
 
-def _synced(watch: Watch, result: Any) -> None:
+def _synced(watch: Watch, result: Any, pausing: bool) -> None:
     unfinished, agreed = result
-    if agreed:
-        watch.told("agreed pause")
-    watch.told("answer work" if unfinished else "answer empty")
+    pause = ["pause"]
+    watch.agreed(pause if agreed else [], pause if pausing else [], "work" if unfinished else "empty")
 
 
-def _reopened(watch: Watch, result: Any) -> None:
+def _reopened(watch: Watch, result: Any, _: bool) -> None:
     watch.told("answer work" if result else "answer empty")

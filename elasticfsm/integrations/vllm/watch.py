@@ -22,6 +22,8 @@ log = logging.getLogger("vllm.elasticfsm")
 HEARS = frozenset(
     {
         "received reconfigure",
+        "received launched",
+        "received remove",
         "received pause",
         "received commit",
         "received resume",
@@ -35,6 +37,13 @@ ROLES = {
     ("scale_up", "new"): "new",
     ("scale_down", "existing"): "remaining",
     ("scale_down", "removing"): "removing",
+}
+# What an engine in that role has heard by the time vLLM makes the state object.
+BEFORE = {
+    "existing": ("received reconfigure",),
+    "new": ("received launched",),
+    "remaining": ("received reconfigure",),
+    "removing": ("received pause", "received remove"),
 }
 AT_START = "start"  # the generation that was not made by an operation
 
@@ -110,6 +119,10 @@ class Watch:
         if recorder is not None:
             self._shielded(lambda: recorder.note(event, self._machine(), **fields))
 
+    def agreed(self, votes: list[str], cast: list[str], answer: str) -> None:
+        """What a reduction over all engines gave: the same on all of them."""
+        self._shielded(self._agreed, votes, cast, answer)
+
     def group(self, group: object) -> str:
         """What the spec calls this process group now."""
         core = self._core()
@@ -154,12 +167,27 @@ class Watch:
             self._name({"active": self._active, "standby": op_id}, op.new_size)
         table = f"{TABLES}/{state.scale_type}"
         self.note("operation.begin", protocol=table, role=role, digest=self.monitor.program.digest)
-        self.monitor.told("received reconfigure")
-        self.monitor.enter(state.state.name.lower())
+        for guard in BEFORE[role]:
+            self.monitor.told(guard)
+        if role == "new":  # its group was made before vLLM loads plugins
+            self.monitor.before("groups", "standby", "create")
+            self.monitor.after("groups", "standby", "create")
+        self._changed(state.state.name.lower())
+
+    def _agreed(self, votes: list[str], cast: list[str], answer: str) -> None:
+        core: Any = self._core()
+        if self.recorder is not None and core is not None:
+            number = f"{core.current_wave}.{core.step_counter}"
+            fields = {"of": self._active, "number": number, "votes": votes, "cast": cast, "answer": answer}
+            self.recorder.note("agreed", "busy_loop.engine", **fields)
+        for vote in votes:
+            self.monitor.told(f"agreed {vote}")
+        self.monitor.told(f"answer {answer}")
 
     def _changed(self, name: str) -> None:
         if not self.monitor.enter(name):
             self._report()
+        self._end()
 
     def _end(self) -> None:
         if self.state is not None and self.monitor.ended:
@@ -169,13 +197,15 @@ class Watch:
                 self.recorder.end()
 
     def _name(self, names: dict[str, str], size: int) -> None:
+        """What the names of groups mean from here on; a generation that is new in this process is said once."""
+        newest = names.get("standby", names["active"])
         if "retired" in names:
             self._active, self._size = names["active"], size
         if self.recorder is not None:
             self.recorder.names = names
-            newest = names.get("standby", names["active"])
-            members = [f"engine{rank}" for rank in range(size)]
-            self.recorder.note("generation", self._machine(), of=newest, members=members)
+            if "retired" not in names:
+                members = [f"engine{rank}" for rank in range(size)]
+                self.recorder.note("generation", "", of=newest, members=members)
 
     def _machine(self) -> str:
         return self.monitor.program.roles[self.monitor.role][0]
