@@ -18,6 +18,10 @@ def demo(
     transfer: Annotated[str, typer.Option(help="How weights move between engines: nixl or p2p.")] = "nixl",
     seconds: Annotated[float, typer.Option(help="Seconds of steady serving at each size.", min=0.5)] = 8.0,
     clients: Annotated[int, typer.Option(help="Clients, each with one request at a time.", min=1)] = 12,
+    slots: Annotated[
+        int, typer.Option(help="Expert slots per engine; 0: enough at the smallest size, and two.", min=0)
+    ] = 0,
+    largest: Annotated[int, typer.Option(help="More engines than this are refused.", min=1)] = 8,
     json: Annotated[Path | None, typer.Option(help="Write the report here, as JSON.")] = None,
     journal: Annotated[str, typer.Option(help="Keep the journals in this directory (else they are removed).")] = "",
     live: Annotated[bool, typer.Option("--live/--no-live", help="Show the engines while they run.")] = True,
@@ -37,6 +41,8 @@ def demo(
         raise RequestRefused(f"--transfer {transfer}: expected nixl or p2p")
     if fault and fault not in FAULTS:
         raise RequestRefused(f"--break {fault}: expected one of {', '.join(FAULTS)}")
+    if json is not None and not json.resolve().parent.is_dir():
+        raise RequestRefused(f"--json {json}: no such directory; the report could not be written after the run")
     signal.signal(signal.SIGTERM, _terminate)
     console = Console()
     scenario = Scenario(
@@ -45,6 +51,8 @@ def demo(
         transfer=transfer,  # type: ignore[arg-type]
         seconds=seconds,
         clients=clients,
+        slots=slots,
+        largest=largest,
         journal=journal,
         faults=(fault,) if fault else (),
     )

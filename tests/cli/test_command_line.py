@@ -1,0 +1,107 @@
+"""The command line: what is wrong is said in one line, with exit code 2, before anything was started."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from elasticfsm.cli import COMMANDS, main
+from elasticfsm.runtime.models import PSALTER
+from elasticfsm.steps import SPEC
+
+
+@pytest.fixture
+def refused(monkeypatch, capfd):
+    """Run the command line in this process, expect exit code 2 and return what it said, in one line."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["elasticfsm", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capfd.readouterr().err
+        assert ended.value.code == 2, said
+        assert "Traceback" not in said
+        return said
+
+    return run
+
+
+def test_python_dash_m_runs_the_same_command_line():
+    command = [sys.executable, "-m", "elasticfsm", "compile", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_help_names_the_commands_and_needs_no_torch():
+    code = "import sys\nsys.argv = ['elasticfsm', '--help']\nimport atexit\n"
+    code += "atexit.register(lambda: print('TORCH' if 'torch' in sys.modules else 'LIGHT'))\n"
+    code += "from elasticfsm.cli import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.rstrip().endswith("LIGHT")
+    assert "demo" in done.stdout
+
+
+def test_every_command_is_named_after_a_module():
+    assert all(name.isidentifier() for name in COMMANDS.values())
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("0", "size 0 is not a number of engines"),
+        ("2,9", "larger than allowed"),
+        ("2,x", "expected numbers of engines"),
+        ("2,,4", "expected numbers of engines"),
+        ("-1", "is not a number of engines"),
+    ],
+)
+def test_an_impossible_path_is_refused(refused, path, said):
+    assert said in refused("demo", "--path", path)
+
+
+def test_a_size_with_too_few_slots_is_refused_with_the_sizes_that_are_possible(refused):
+    text = refused("demo", "--path", "4,2", "--slots", "4")
+    assert "2 x 4 slots = 8 for 16 experts" in text
+    assert "valid sizes: 4 to 8" in text
+
+
+def test_a_missing_model_directory_is_refused(refused, tmp_path):
+    assert "does not exist" in refused("demo", "--model", str(tmp_path / "nowhere"))
+
+
+def test_a_model_directory_without_config_is_refused(refused, tmp_path):
+    assert "config.json does not exist" in refused("demo", "--model", str(tmp_path))
+
+
+def test_a_truncated_model_file_is_refused(refused, tmp_path):
+    shutil.copy(PSALTER / "config.json", tmp_path)
+    whole = (PSALTER / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    assert "truncated or corrupt" in refused("demo", "--model", str(tmp_path))
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(refused, tmp_path):
+    assert "no such directory" in refused("demo", "--json", str(tmp_path / "nowhere" / "report.json"))
+
+
+@pytest.mark.parametrize("option", [("--transfer", "pigeon"), ("--break", "everything"), ("--seconds", "-1")])
+def test_an_option_out_of_range_is_refused(refused, option):
+    refused("demo", *option)
+
+
+def test_an_engine_that_would_join_beyond_this_machine_is_refused(refused):
+    text = refused("engine", "--join", "tcp://10.0.0.1:5555", "--operation", "op", "--engine-id", "e0")
+    assert "not authenticated" in text
+
+
+def test_a_spec_with_an_unknown_step_is_refused(refused, tmp_path):
+    text = (SPEC / "serving.yaml").read_text()
+    broken = tmp_path / "serving.yaml"
+    broken.write_text(text.replace("step.forward", "step.backward"))
+    assert "unknown step `step.backward`" in refused("compile", str(broken))
+
+
+def test_an_unknown_command_and_an_unknown_protocol_are_refused(refused):
+    refused("dance")
+    assert "no such file" in refused("compile", "scale_sideways")
