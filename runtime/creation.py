@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,21 @@ from elasticfsm.errors import ElasticError, GroupCut, GroupError, RequestRefused
 from .cut import Wires
 from .deadline import Cancelled, Deadline
 from .gloo import GlooEndpoint
+from .group import Group
+from .nccl import NcclEndpoint, NcclGroup
 from .reaper import Reaper
 from .store import StoreClient
 
 KINDS = ("world", "dp", "ep", "eplb")  # created in this order on every rank
-BACKENDS = {"gloo": GlooEndpoint}
+ROWS = "rows"  # beside eplb, for the rows themselves, where the device moves them; eplb compares facts on the host
+
+# Per kind of group: where it is made, and what it is used as. What is compared stays on the host with every backend.
+GLOO = (GlooEndpoint, Group)
+NCCL = (NcclEndpoint, NcclGroup)
+BACKENDS: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
+    "gloo": dict.fromkeys(KINDS, GLOO),
+    "nccl": {**dict.fromkeys(KINDS, GLOO), "ep": NCCL, ROWS: NCCL},
+}
 
 _GRACE = 0.5  # seconds that a cancelled creation gets to end by itself before it is left to the reaper
 
@@ -66,7 +77,7 @@ class Creation:
         self._plan = plan
         self._limits = limits
         self._host = host
-        self._endpoint = BACKENDS[backend]
+        self._kinds = BACKENDS[backend]
         self._given_up = threading.Event()
         self._finished = threading.Event()
         self._client: StoreClient | None = None
@@ -77,12 +88,12 @@ class Creation:
         self._thread.start()
 
     def result(self, cancelled: Cancelled, reaper: Reaper) -> list[tuple[Any, Wires]]:
-        """(process group, its connections) for each of KINDS.
+        """(process group, its connections) for each kind of the backend, in its order.
 
         Raises GroupCut when cancelled (within a second, whatever the thread is blocked in), DeadlineExpired when
         somebody did not arrive, GroupError else; what had been created is then cut and given to the reaper.
         """
-        limit = self._limits.arrive + len(KINDS) * self._limits.connect + 1
+        limit = self._limits.arrive + len(self._kinds) * self._limits.connect + 1
         deadline = Deadline(limit, f"creation of {self._plan.prefix}", cancelled)
         try:
             while not self._finished.wait(deadline.slice()):
@@ -127,13 +138,13 @@ class Creation:
     def _create(self) -> None:
         plan, limits = self._plan, self._limits
         self._client = client = StoreClient(plan.store, limits.connect)
-        endpoints = [self._endpoint(self._host) for _ in KINDS]
+        endpoints = [endpoint(self._host) for endpoint, _ in self._kinds.values()]
         mine = json.dumps([each.address for each in endpoints])
         arrived = client.arrive(
             f"{plan.prefix}/arrived", plan.members, plan.me, mine, within=limits.arrive, cancelled=self._given_up
         )
         addresses = [json.loads(arrived[member]) for member in plan.members]
-        for index, kind in enumerate(KINDS):
+        for index, kind in enumerate(self._kinds):
             wires = endpoints[index].wires([each[index] for each in addresses])
             self._wires.append(wires)
             if self._given_up.is_set():

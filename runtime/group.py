@@ -140,6 +140,8 @@ class Group:
     `label` is "<kind>.<name>" ("dp.active"); the owner renames it when generations change places.
     """
 
+    device = "cpu"  # where its tensors lie
+
     def __init__(
         self,
         label: str,

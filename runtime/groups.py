@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from elasticfsm.errors import GroupError, RequestRefused
 
-from .creation import KINDS, Creation, Limits, Plan
+from .creation import BACKENDS, KINDS, ROWS, Creation, Limits, Plan
 from .deadline import Cancelled, Deadline
 from .group import Group, Unwatched, Watch
 from .identity import Identity
+from .nccl import NcclGroup
 from .reaper import Reaper
 
 NAMES = ("active", "standby", "retired")
@@ -20,7 +21,10 @@ NAMES = ("active", "standby", "retired")
 
 @dataclass(eq=False)
 class Generation:
-    """Four groups over the same ordered members; ranks are per generation, engine ids are stable."""
+    """Four groups over the same ordered members; ranks are per generation, engine ids are stable.
+
+    On a GPU `ep` is a group of the device, and `rows`, another one, moves expert rows beside `eplb`.
+    """
 
     number: int
     operation: str
@@ -28,8 +32,9 @@ class Generation:
     rank: int
     world: Group
     dp: Group
-    ep: Group
+    ep: Group | NcclGroup
     eplb: Group
+    rows: NcclGroup | None = None
 
     @property
     def world_size(self) -> int:
@@ -37,13 +42,14 @@ class Generation:
         return len(self.members)
 
     @property
-    def groups(self) -> tuple[Group, ...]:
-        """The four groups, in the order in which they were created."""
-        return (self.world, self.dp, self.ep, self.eplb)
+    def groups(self) -> tuple[Group | NcclGroup, ...]:
+        """All groups, in the order in which they were created."""
+        four = (self.world, self.dp, self.ep, self.eplb)
+        return four if self.rows is None else (*four, self.rows)
 
     def rename(self, name: str) -> None:
         """Label the groups "<kind>.<name>"."""
-        for kind, group in zip(KINDS, self.groups, strict=True):
+        for kind, group in zip((*KINDS, ROWS), self.groups, strict=False):
             group.label = f"{kind}.{name}"
 
     def cut(self, reason: str) -> None:
@@ -104,21 +110,21 @@ class Groups:
         self._wait_retired(Deadline(self.limits.connect, f"{plan.prefix} waits for the retired generation", stop))
         made = Creation(plan, self.limits, self._host, self._backend).result(stop, self.reaper)
         size = len(plan.members)
-        groups = [
-            Group(
+        groups = {
+            kind: group(
                 f"{kind}.{name}",
                 backend,
                 plan.rank,
                 size,
                 wires=wires,
                 reaper=self.reaper,
-                watch=self._watch,
+                watch=self._watch if kind != ROWS else Unwatched(),  # rows are no collective of the spec
                 within=self.limits.step,
             )
-            for kind, (backend, wires) in zip(KINDS, made, strict=True)
-        ]
+            for (kind, (_, group)), (backend, wires) in zip(BACKENDS[self._backend].items(), made, strict=True)
+        }
         with self._lock:
-            setattr(self, name, Generation(plan.number, plan.operation, plan.members, plan.rank, *groups))
+            setattr(self, name, Generation(plan.number, plan.operation, plan.members, plan.rank, **groups))
 
     def join(
         self, name: str = "standby", within: float = 5.0, facts: Mapping[str, int] | None = None

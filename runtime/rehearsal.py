@@ -12,6 +12,7 @@ from elasticfsm.errors import GroupError
 from .deadline import Cancelled, Deadline
 from .group import Pending
 from .groups import Groups
+from .nccl import NcclPending
 
 
 class Rehearsal:
@@ -21,13 +22,13 @@ class Rehearsal:
         self._groups = groups
         self._width = width
         self._within = within
-        self._posted: dict[str, list[Pending]] = {}
+        self._posted: dict[str, list[Pending | NcclPending]] = {}
 
     def post(self, name: str = "standby") -> None:
         """Issue dispatch and combine on the generation `name`; every member calls it, it does not block."""
         generation = self._groups.need(name)
-        row = torch.zeros(1, self._width)
-        rows = torch.zeros(generation.world_size, self._width)
+        row = torch.zeros(1, self._width, device=generation.ep.device)
+        rows = torch.zeros(generation.world_size, self._width, device=generation.ep.device)
         self._posted[name] = [
             generation.ep.post_all_gather(rows, row),
             generation.ep.post_reduce_scatter(row.clone(), rows.clone()),
