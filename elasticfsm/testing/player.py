@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from elasticfsm.testing.world import World
 
 SERVING = "serving.engine"
-INTERVAL = 50  # steps after which a rebalance is due on every engine
+REBALANCE = "rebalance.main"
+INTERVAL = 25  # steps after which a rebalance is due on the other engines, too
 
 Choose = Callable[[list[str]], str]
 
@@ -120,6 +121,10 @@ class Player:
                         "contracts", f"{self.engine}: {seat.name} in {seat.state} but `{fact}` does not hold"
                     )
 
+    def waits_alone(self) -> bool:
+        """Whether a rebalance is due here; the others learn of it when their own counters get there."""
+        return REBALANCE in self.seats and self.state_of(REBALANCE) == "counting"
+
     def switched(self) -> None:
         """The engine uses the new generation from now on."""
         self.board.generation, self.board.wave, self.board.step = 1, 0, 0
@@ -167,6 +172,8 @@ class Player:
     def _entered(self, seat: Seat) -> None:
         self.room.send(seat, self.world.program, OPERATION)
         at = seat.at
+        if at is not None and (seat.name, at.name) == (REBALANCE, "planning"):
+            self.due = False  # its counter starts again
         if seat is self.own and at is not None:
             self.started = True
             if at.end:
@@ -201,7 +208,8 @@ class Player:
         if result.outcome != "done":
             return
         self.board.step += 1
-        self.due = self.due or (result.answer == "work" and self.board.step % INTERVAL == 0)
+        if self.board.step % INTERVAL == 0:  # whoever waits for a rebalance alone waits until it is due on the others
+            self.due = self.due or any(player.waits_alone() for player in self.world.players.values())
         for wake, answer in self.world.program.waves.items():
             if answer == result.answer:
                 self.room.next_wave(wake, list(self.seats.values()))

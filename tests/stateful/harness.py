@@ -11,7 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from elasticfsm.compile import Program
 from elasticfsm.testing import World
+from elasticfsm.testing.world import Action
 
+NEVER = 1_000_000
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -26,13 +28,14 @@ class Operation(RuleBasedStateMachine):
     program: Program
     sizes: tuple[Mapping[str, int], ...]
 
-    @initialize(size=st.integers(0, 99), seed=SEEDS)
-    def begin(self, size: int, seed: int) -> None:
+    @initialize(size=st.integers(0, 99), seed=SEEDS, moment=st.one_of(st.integers(0, 1200), st.just(NEVER)))
+    def begin(self, size: int, seed: int, moment: int) -> None:
         counts = self.sizes[size % len(self.sizes)]
         note(f"{self.program.name} {dict(counts)}, seed {seed}")
         self.chance = random.Random(seed)
         self.world = World(self.program, counts, lambda options: sensible(options, self.chance))
         self.cancelled = False
+        self.moment = moment  # the operator loses patience at this micro-step, if the operation still runs
 
     @rule(seed=SEEDS, count=st.integers(1, 60))
     def run(self, seed: int, count: int) -> None:
@@ -77,4 +80,10 @@ class Operation(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened: if everybody goes on, the operation ends well and everybody serves or has left."""
         if hasattr(self, "world"):
-            self.world.drive(self.chance.choice)
+            self.world.drive(self.pick)
+
+    def pick(self, actions: list[Action]) -> Action:
+        """The next micro-step on the way to the end."""
+        if not self.cancelled and len(self.world.trace) >= self.moment:
+            self.cancel()
+        return self.chance.choice(actions)

@@ -54,12 +54,12 @@ def explore(table: Program, sizes: list[dict[str, int]], examples: int, steps: i
 
 @pytest.mark.slow
 def test_growing_holds_its_properties_in_any_order() -> None:
-    explore(program("scale_up"), UP, 80)
+    explore(program("scale_up"), UP, 120)
 
 
 @pytest.mark.slow
 def test_shrinking_holds_its_properties_in_any_order() -> None:
-    explore(program("scale_down"), DOWN, 80)
+    explore(program("scale_down"), DOWN, 120)
 
 
 def edited(table: Program, machine: str, state: str, edit: Callable[[Any], Any]) -> Program:
@@ -124,5 +124,5 @@ BROKEN: dict[str, tuple[str, str, str, Callable[[Any], Any], set[str]]] = {
 def test_a_guard_broken_on_purpose_is_noticed(name: str) -> None:
     protocol, machine, state, edit, properties = BROKEN[name]
     with pytest.raises(Violated) as error:
-        explore(edited(program(protocol), machine, state, edit), UP[1:2] if protocol == "scale_up" else DOWN[1:2], 60)
+        explore(edited(program(protocol), machine, state, edit), UP[1:2] if protocol == "scale_up" else DOWN[1:2], 100)
     assert error.value.name in properties
