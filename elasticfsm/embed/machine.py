@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from elasticfsm.embed.monitor import Monitor
-from elasticfsm.embed.program import Op, Program, State, Step, TableError
+from elasticfsm.embed.program import Op, Place, Program, State, Step, TableError
 
 Outcome = Literal["committed", "aborted", "failed"]
 
@@ -35,7 +35,8 @@ class Machine:
     """The machine of one role in one operation; not thread-safe: all calls come from the host's main loop.
 
     `progress` takes at most one transition. It blocks only in a `foreground` list, that is where the spec says that no
-    forward step goes on; a step of a `background` list is started once and then asked `done()`.
+    forward step goes on; a step of a `background` list is started once and then asked `done()`. Steps that stand at
+    another place are somebody else's.
     """
 
     def __init__(
@@ -48,9 +49,13 @@ class Machine:
         clock: Callable[[], float],
         monitor: Monitor | None = None,
         start: str = "",
+        place: Place = "core",
     ) -> None:
         name = program.roles[role][0]
         self._table = program.machines[name]
+        self._lists = {
+            state.name: tuple(step for step in state.steps if step.at == place) for state in self._table.states.values()
+        }
         self._steps = steps
         self._clock = clock
         self._monitor = monitor
@@ -109,7 +114,7 @@ class Machine:
         return self._table.states[self.state]
 
     def _listed(self, at: State) -> bool:
-        return self._index == len(at.steps)
+        return self._index == len(self._lists[at.name])
 
     def _enter(self, state: str) -> None:
         if state not in self._table.states:
@@ -126,7 +131,7 @@ class Machine:
     def _run(self, at: State) -> bool:
         """Runs the list as far as it goes without waiting; True when it has ended, well or badly."""
         while not self._listed(at):
-            step = at.steps[self._index]
+            step = self._lists[at.name][self._index]
             try:
                 if not self._perform(step, at.thread == "foreground"):
                     return False

@@ -223,6 +223,26 @@ def invert_commit() -> None:
     elastic_state.ElasticEPScalingState._progress_existing_engine = wrong
 
 
+def sabotage(what: str) -> None:
+    """A fault of the observer's own, at every place that vLLM calls."""
+    from elasticfsm.embed import Monitor, Recorder
+    from elasticfsm.integrations.vllm.watch import Watch
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError(f"sabotage of {what}")
+
+    owner, names = {
+        "monitor": (Monitor, ("before", "after", "told", "enter")),
+        "after": (Monitor, ("after",)),
+        "recorder": (Recorder, ("put", "note", "flush", "begin", "end")),
+        "begin": (Watch, ("_begin",)),
+        "group": (Watch, ("_group", "_agreed", "_changed")),
+        "watch": (Watch, ("__init__",)),
+    }[what]
+    for name in names:
+        setattr(owner, name, broken)
+
+
 def run(pipe: Any, rank: int, order: dict[str, Any]) -> None:
     """The process of one engine: waits until it is launched, lives its life, and says at the end how it was."""
     os.environ["ELASTICFSM_VLLM"] = order["mode"]
@@ -234,8 +254,6 @@ def run(pipe: Any, rank: int, order: dict[str, Any]) -> None:
 
     load_general_plugins()
     if order.get("sabotage"):
-        from tests_vllm_faults import sabotage  # type: ignore[import-not-found]
-
         sabotage(order["sabotage"])
     engine = Engine(rank, size, port, order["timeout"])
     said = {"rank": rank, "end": "", "error": "", "seconds": 0.0}

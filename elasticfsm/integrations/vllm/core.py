@@ -97,7 +97,7 @@ def _observed(state: type) -> type:
             watch = self._watch
             if watch is not None:
                 if name == "state":
-                    watch.changed(value.name.lower())
+                    watch.changed(value)
                 elif name == "commit_requested" and value:
                     watch.told("received commit")
 
@@ -226,6 +226,7 @@ def _notify(original: Any) -> Any:
 def _wrap_reduction(config: Any, name: str, verb: str, then: Any) -> None:
     """Wraps a reduction of ParallelConfig, which is a static method in some releases and a method in others."""
     static = isinstance(config.__dict__.get(name), staticmethod)
+    first = 0 if static else 1
     original = getattr(config, name)
 
     @functools.wraps(original)
@@ -233,7 +234,6 @@ def _wrap_reduction(config: Any, name: str, verb: str, then: Any) -> None:
         watch = current()
         if watch is None:
             return original(*args, **kwargs)
-        first = 0 if static else 1
         group = watch.group(kwargs.get("dp_group", args[first] if len(args) > first else None))
         if then is _reopened:
             if not watch.resuming:
@@ -241,17 +241,15 @@ def _wrap_reduction(config: Any, name: str, verb: str, then: Any) -> None:
             watch.told("received resume")
         result = _around(watch, ("all_reduce", group, verb), original, *args, **kwargs)
         if then is not None:
-            then(watch, result, bool(kwargs.get("pending_pause", args[-1] if args else False)))
+            then(watch, result, kwargs.get("pending_pause", args[-1] if args else False))
         return result
 
     setattr(config, name, staticmethod(reduction) if static else reduction)
 
 
-def _synced(watch: Watch, result: Any, pausing: bool) -> None:
-    unfinished, agreed = result
-    pause = ["pause"]
-    watch.agreed(pause if agreed else [], pause if pausing else [], "work" if unfinished else "empty")
+def _synced(watch: Watch, result: Any, pausing: Any) -> None:
+    watch.agreed(result, pausing)
 
 
-def _reopened(watch: Watch, result: Any, _: bool) -> None:
+def _reopened(watch: Watch, result: Any, _: Any) -> None:
     watch.told("answer work" if result else "answer empty")

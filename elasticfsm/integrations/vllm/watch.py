@@ -75,9 +75,9 @@ class Watch:
         """vLLM has made the state object of an operation: from here on its events belong to that."""
         self._shielded(self._begin, state)
 
-    def changed(self, name: str) -> None:
-        """vLLM's state object is in this state now."""
-        self._shielded(self._changed, name)
+    def changed(self, state: Any) -> None:
+        """vLLM's state object is in this state now, a member of one of its enumerations."""
+        self._shielded(lambda: self._changed(state.name.lower()))
 
     def switch(self) -> None:
         """From here on `active` means the new group, and the old one is `retired`."""
@@ -119,12 +119,19 @@ class Watch:
         if recorder is not None:
             self._shielded(lambda: recorder.note(event, self._machine(), **fields))
 
-    def agreed(self, votes: list[str], cast: list[str], answer: str) -> None:
-        """What a reduction over all engines gave: the same on all of them."""
-        self._shielded(self._agreed, votes, cast, answer)
+    def agreed(self, result: Any, pausing: Any) -> None:
+        """What vLLM's step sync gave, (unfinished, pause consensus), and whether this engine had asked for a pause."""
+        self._shielded(self._agreed, result, pausing)
 
     def group(self, group: object) -> str:
         """What the spec calls this process group now."""
+        try:
+            return self._group(group)
+        except Exception as error:
+            self._fault(error)
+            return ""
+
+    def _group(self, group: object) -> str:
         core = self._core()
         if core is not None and getattr(core, "dp_group", None) is group:
             return "dp.active"
@@ -174,7 +181,10 @@ class Watch:
             self.monitor.after("groups", "standby", "create")
         self._changed(state.state.name.lower())
 
-    def _agreed(self, votes: list[str], cast: list[str], answer: str) -> None:
+    def _agreed(self, result: tuple[bool, bool], pausing: object) -> None:
+        unfinished, agreed = result
+        votes, cast = ["pause"] if agreed else [], ["pause"] if pausing else []
+        answer = "work" if unfinished else "empty"
         core: Any = self._core()
         if self.recorder is not None and core is not None:
             number = f"{core.current_wave}.{core.step_counter}"
