@@ -28,9 +28,9 @@ def paged_attention(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor,
     """Attention of some sequences' new tokens over their own cache blocks.
 
     QUERY [sequences, tokens, heads, head_dim]; KEYS, VALUES: one layer of the cache [blocks, block_size, kv_heads,
-    head_dim]; TABLES int64 [sequences, blocks of the longest]; MASK: 0 or -inf, float [sequences, 1, group * tokens,
-    context], group = heads / kv_heads. Returns the shape of QUERY. Query heads that share a key head are folded into
-    the token dimension, so that keys are never copied per query head.
+    head_dim]; TABLES int64 [sequences, blocks of the longest]; MASK: 0 or -inf, or bool (true: seen), [sequences, 1,
+    group * tokens, context], group = heads / kv_heads. Returns the shape of QUERY. Query heads that share a key head
+    are folded into the token dimension, so that keys are never copied per query head.
     """
     sequences, tokens, heads, dim = query.shape
     kv_heads = keys.shape[2]
@@ -39,6 +39,7 @@ def paged_attention(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor,
     )
     context_keys = keys[tables].flatten(1, 2).transpose(1, 2)
     context_values = values[tables].flatten(1, 2).transpose(1, 2)
+    mask = mask if mask.dtype == torch.bool else mask.to(query.dtype)
     out = F.scaled_dot_product_attention(folded, context_keys, context_values, attn_mask=mask)
     unfolded = out.view(sequences, kv_heads, heads // kv_heads, tokens, dim).permute(0, 3, 1, 2, 4)
     return unfolded.reshape(sequences, tokens, heads, dim)

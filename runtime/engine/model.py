@@ -16,6 +16,8 @@ from .batch import StepBatch
 from .checkpoint import Checkpoint
 from .config import ModelConfig
 from .exchange import ExpertExchange
+from .generated import Source
+from .grouped import run_grouped_experts
 from .kv_cache import KVCache
 from .layers import paged_attention, rotary_table, rotate
 from .moe import pack, route, run_local_experts, unpack
@@ -74,8 +76,8 @@ class Model:
         layers = range(config.num_hidden_layers)
         self.gate_up = [torch.empty(slots_per_rank, 2 * width, hidden, dtype=dtype, device=device) for _ in layers]
         self.down = [torch.empty(slots_per_rank, hidden, width, dtype=dtype, device=device) for _ in layers]
-        self._layers = [self._layer(layer) for layer in layers]
-        self._cosines, self._sines = rotary_table(config, device)
+        self.layers = [self._layer(layer) for layer in layers]
+        self._cosines, self._sines = (table.to(dtype) for table in rotary_table(config, device))
 
     @classmethod
     def allocate(
@@ -98,17 +100,17 @@ class Model:
         model.load_experts([range(checkpoint.config.num_experts)] * checkpoint.config.num_hidden_layers, checkpoint)
         return model
 
-    def load_non_experts(self, checkpoint: Checkpoint) -> None:
+    def load_non_experts(self, checkpoint: Source) -> None:
         """Fill all weights but the experts."""
         for spec in non_expert_specs(self.config):
             checkpoint.read_into(spec, self._weights[spec.name])
 
-    def load_expert(self, layer: int, slot: int, expert: int, checkpoint: Checkpoint) -> None:
+    def load_expert(self, layer: int, slot: int, expert: int, checkpoint: Source) -> None:
         """Fill local SLOT of LAYER with logical EXPERT."""
         gate_up, down = self.expert_slot(layer, slot)
         checkpoint.read_expert_into(layer, expert, gate_up, down)
 
-    def load_experts(self, experts_of: Sequence[Sequence[int]], checkpoint: Checkpoint) -> None:
+    def load_experts(self, experts_of: Sequence[Sequence[int]], checkpoint: Source) -> None:
         """Fill this rank's slots: EXPERTS_OF [layers][slots_per_rank] logical experts, -1 leaves a slot as it is."""
         for layer, experts in enumerate(experts_of):
             for slot, expert in enumerate(experts):
@@ -118,6 +120,14 @@ class Model:
     def non_expert_tensors(self) -> dict[str, Tensor]:
         """Views of `storage` by name, in an order that depends on the config alone; writing to one fills the model."""
         return dict(self._weights)
+
+    def weight(self, name: str) -> Tensor:
+        """One non-expert weight."""
+        return self._weights[name]
+
+    def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of POSITIONS int64 [tokens], [tokens, 1, head_dim] each."""
+        return self._cosines[positions], self._sines[positions]
 
     def expert_slot(self, layer: int, slot: int) -> list[Tensor]:
         """The memory of one expert slot: [gate_up [2 * width, hidden], down [hidden, width]], each contiguous."""
@@ -135,21 +145,21 @@ class Model:
         """
         self._check(routing, exchange)
         hidden = self._weights["model.embed_tokens.weight"][batch.tokens]
-        rotary = self._cosines[batch.positions], self._sines[batch.positions]
-        load = torch.zeros(len(self._layers), self.config.num_experts, dtype=torch.int64, device=self.device)
+        rotary = self.rotary(batch.positions)
+        load = torch.zeros(len(self.layers), self.config.num_experts, dtype=torch.int64, device=self.device)
         step = _Step(batch, cache, routing, exchange, rotary, load)
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(self.layers):
             if len(batch.tokens):
                 hidden = hidden + self._attention(number, layer, hidden, step)
             hidden = hidden + self._experts(number, layer, hidden, step)
-        return ForwardResult(self._logits(hidden[batch.sampled]), load)
+        return ForwardResult(self.logits(hidden[batch.sampled]), load)
 
     def _check(self, routing: ExpertRouting, exchange: ExpertExchange) -> None:
         if routing.slots_per_rank != self.slots_per_rank:
             raise PlacementError(
                 f"routing has {routing.slots_per_rank} slots per rank, this model holds {self.slots_per_rank}"
             )
-        for layer in range(len(self._layers)):
+        for layer in range(len(self.layers)):
             if routing.world_size(layer) != exchange.world_size:
                 raise PlacementError(
                     f"layer {layer} is placed on {routing.world_size(layer)} ranks, the group has "
@@ -157,12 +167,8 @@ class Model:
                 )
 
     def _attention(self, number: int, layer: LayerWeights, hidden: Tensor, step: _Step) -> Tensor:
-        config, cache = self.config, step.cache
-        rows = F.linear(self._norm(hidden, layer.input_norm), layer.qkv).view(len(hidden), -1, config.head_dim)
-        parts = [config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads]
-        query, key, value = torch.split(rows, parts, dim=1)
-        query = rotate(self._norm(query, layer.query_norm), *step.rotary)
-        key = rotate(self._norm(key, layer.key_norm), *step.rotary)
+        cache = step.cache
+        query, key, value = self.project(layer, hidden, step.rotary)
         cache.write(number, step.batch.slots, key, value)
         attended = []
         for group in step.batch.groups:
@@ -174,21 +180,35 @@ class Model:
 
     def _experts(self, number: int, layer: LayerWeights, hidden: Tensor, step: _Step) -> Tensor:
         config = self.config
-        normed = self._norm(hidden, layer.expert_norm)
+        normed = self.norm(hidden, layer.expert_norm)
         weights, experts = route(normed, layer.router, config.num_experts_per_tok, config.norm_topk_prob)
-        step.load[number] = torch.bincount(experts.flatten(), minlength=config.num_experts)
+        step.load[number].scatter_add_(0, experts.flatten(), torch.ones_like(experts.flatten()))
         gathered = step.exchange.dispatch(pack(normed, weights, experts, self.max_tokens))
         rows, weights, experts = unpack(gathered, config.hidden_size)
         slots = step.routing.local_slots(number, experts, step.exchange.rank)
-        partial = run_local_experts(rows, weights, slots, layer.gate_up, layer.down)
+        run = run_grouped_experts if rows.is_cuda else run_local_experts
+        partial = run(rows, weights, slots, layer.gate_up, layer.down)
         return step.exchange.combine(partial)[: len(hidden)]
 
-    def _logits(self, hidden: Tensor) -> Tensor:
+    def project(
+        self, layer: LayerWeights, hidden: Tensor, rotary: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of HIDDEN [tokens, hidden], each [tokens, heads, head_dim], normed and rotated."""
+        config = self.config
+        rows = F.linear(self.norm(hidden, layer.input_norm), layer.qkv).view(len(hidden), -1, config.head_dim)
+        parts = [config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads]
+        query, key, value = torch.split(rows, parts, dim=1)
+        query = rotate(self.norm(query, layer.query_norm), *rotary)
+        return query, rotate(self.norm(key, layer.key_norm), *rotary), value
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores float32 [tokens, vocab] of the last layer's HIDDEN."""
         tied = self.config.tie_word_embeddings
         head = self._weights["model.embed_tokens.weight" if tied else "lm_head.weight"]
-        return F.linear(self._norm(hidden, self._weights["model.norm.weight"]), head).float()
+        return F.linear(self.norm(hidden, self._weights["model.norm.weight"]), head).float()
 
-    def _norm(self, rows: Tensor, weight: Tensor) -> Tensor:
+    def norm(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """RMS norm of the last dimension."""
         return F.rms_norm(rows, weight.shape, weight, self.config.rms_norm_eps)
 
     def _layer(self, number: int) -> LayerWeights:

@@ -47,17 +47,29 @@ class ExpertRouting:
         Nothing changes when it is refused. With the same world size the tables keep their addresses.
         """
         row = np.asarray(physical_to_logical, dtype=np.int64)
-        slots = self._slots_of(layer, row)
-        # With every expert covered, one can have at most all surplus slots beside its own.
-        table = torch.zeros(self.num_experts, row.size - self.num_experts + 1, dtype=torch.int64)
-        for expert, own in enumerate(slots):
-            table[expert, : len(own)] = torch.tensor(own)
-        if layer not in self._replicas or self._replicas[layer].shape != table.shape:
-            self._replicas[layer] = torch.empty_like(table, device=self._device)
-            self._counts[layer] = torch.empty(self.num_experts, dtype=torch.int64, device=self._device)
-        self._replicas[layer].copy_(table)
-        self._counts[layer].copy_(torch.tensor([len(own) for own in slots]))
+        self._check(layer, row)
+        self._reserve(layer, row.size)
+        held = np.flatnonzero(row >= 0)
+        held = held[np.argsort(row[held], kind="stable")]  # by expert, slots ascending
+        counts = np.bincount(row[held], minlength=self.num_experts)
+        turns = np.arange(held.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        table = np.zeros(tuple(self._replicas[layer].shape), dtype=np.int64)
+        table[row[held], turns] = held
+        self._replicas[layer].copy_(torch.from_numpy(table))
+        self._counts[layer].copy_(torch.from_numpy(counts))
         self._worlds[layer] = row.size // self.slots_per_rank
+
+    def reserve(self, layers: int, world_size: int) -> None:
+        """Give the tables of LAYERS layers their addresses for this number of ranks; it routes nothing yet."""
+        for layer in range(layers):
+            self._reserve(layer, world_size * self.slots_per_rank)
+
+    def _reserve(self, layer: int, slots: int) -> None:
+        # With every expert covered, one can have at most all surplus slots beside its own.
+        shape = (self.num_experts, slots - self.num_experts + 1)
+        if layer not in self._replicas or tuple(self._replicas[layer].shape) != shape:
+            self._replicas[layer] = torch.zeros(shape, dtype=torch.int64, device=self._device)
+            self._counts[layer] = torch.ones(self.num_experts, dtype=torch.int64, device=self._device)
 
     def local_slots(self, layer: int, experts: Tensor, rank: int) -> Tensor:
         """The slot on RANK for each choice, int64 like EXPERTS [gathered tokens, top_k]; out of range when elsewhere.
@@ -70,24 +82,20 @@ class ExpertRouting:
         slots = self._replicas[layer][known, turn] - rank * self.slots_per_rank
         return torch.where(experts < 0, -1, slots)
 
-    def _slots_of(self, layer: int, row: IntArray) -> list[list[int]]:
-        """The global slots that hold each expert, ascending."""
+    def _check(self, layer: int, row: IntArray) -> None:
+        """Raise PlacementError unless every expert has a slot and every slot holds an expert or nothing."""
         if row.ndim != 1 or row.size % self.slots_per_rank:
             raise PlacementError(
                 f"layer {layer}: placement has shape {list(row.shape)}, "
                 f"expected [world size * {self.slots_per_rank}] ({self.slots_per_rank} slots per rank)"
             )
-        slots: list[list[int]] = [[] for _ in range(self.num_experts)]
-        for slot, expert in enumerate(row.tolist()):
-            if not -1 <= expert < self.num_experts:
-                raise PlacementError(
-                    f"layer {layer}: slot {slot} holds expert {expert}, expected -1 to {self.num_experts - 1}"
-                )
-            if expert >= 0:
-                slots[expert].append(slot)
-        missing = [expert for expert, own in enumerate(slots) if not own]
+        wrong = np.flatnonzero((row < -1) | (row >= self.num_experts))
+        if wrong.size:
+            raise PlacementError(
+                f"layer {layer}: slot {wrong[0]} holds expert {row[wrong[0]]}, expected -1 to {self.num_experts - 1}"
+            )
+        missing = np.setdiff1d(np.arange(self.num_experts), row).tolist()
         if missing:
             raise PlacementError(
                 f"layer {layer}: experts {missing} have no slot; every expert needs one to serve tokens"
             )
-        return slots
