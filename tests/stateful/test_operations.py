@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from elasticfsm.compile import Program, program
 from elasticfsm.protocol import Guard, Leave, Step
-from elasticfsm.testing import Violated
+from elasticfsm.testing import Violated, World
+from elasticfsm.testing.world import Action
 
 
 def _harness() -> Any:
@@ -28,7 +30,8 @@ def _harness() -> Any:
     return module
 
 
-Operation = _harness().Operation
+_HARNESS = _harness()
+Operation, sensible = _HARNESS.Operation, _HARNESS.sensible
 
 UP = [{"existing": 1, "new": 1}, {"existing": 2, "new": 1}, {"existing": 1, "new": 2}, {"existing": 2, "new": 2}]
 DOWN = [{"remaining": 1, "removing": 1}, {"remaining": 2, "removing": 1}, {"remaining": 1, "removing": 2}]
@@ -109,13 +112,6 @@ BROKEN: dict[str, tuple[str, str, str, Callable[[Any], Any], set[str]]] = {
         leaves((Guard("agreed", "switch"), "leaving")),
         {"no_deadlock", "good_end", "contracts"},
     ),
-    "a withdrawn evacuation leaves its drain behind": (
-        "scale_down",
-        "rebalance.main",
-        "gathering",
-        leaves((Guard("received", "spread"), "restarting")),
-        {"good_end"},
-    ),
 }
 
 
@@ -126,3 +122,35 @@ def test_a_guard_broken_on_purpose_is_noticed(name: str) -> None:
     with pytest.raises(Violated) as error:
         explore(edited(program(protocol), machine, state, edit), UP[1:2] if protocol == "scale_up" else DOWN[1:2], 100)
     assert error.value.name in properties
+
+
+@pytest.mark.slow
+def test_a_withdrawn_evacuation_that_leaves_its_drain_behind_is_noticed() -> None:
+    edit = leaves((Guard("received", "spread"), "restarting"))
+    table = edited(program("scale_down"), "rebalance.main", "gathering", edit)
+    with pytest.raises(Violated, match="good_end") as error:
+        for seed in range(100):
+            cancel_somewhere(table, DOWN[1], seed)
+    assert "rebalance.main stopped" in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_cancel_at_any_micro_step_leaves_everybody_serving() -> None:
+    for seed in range(20):
+        cancel_somewhere(program("scale_up"), UP[1], seed)
+        cancel_somewhere(program("scale_down"), DOWN[1], seed)
+
+
+def cancel_somewhere(table: Program, counts: dict[str, int], seed: int) -> None:
+    """One run to its end in the order of a seed, with one cancel among its first micro-steps."""
+    chance = random.Random(seed)
+    print(f"{table.name} {counts}, seed {seed}")
+    world = World(table, counts, lambda options: sensible(options, chance))
+    moment = chance.randrange(600)
+
+    def pick(actions: list[Action]) -> Action:
+        if len(world.trace) == moment:
+            world.cancel()
+        return chance.choice(actions)
+
+    world.drive(pick)
