@@ -26,6 +26,7 @@ from . import wire
 from .coordinator import Change, Coordinator, Sizes, change
 from .engine.checkpoint import Checkpoint
 from .engine.config import ModelConfig
+from .experts import audit
 from .launch import Launcher
 from .operation import Operation, Operations, Record, new_id
 from .roster import Member, Roster
@@ -47,14 +48,19 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     all that is temporary, made by a SocketDirectory whose owner removes it; by default the deployment's own, removed at
     its end. `journal`: where journals are kept; by default in that directory. `launch`: start engines as processes;
     else somebody else starts `elasticfsm engine --join ADDRESS --operation ID` for the ids that the record names.
+    A rebalance is due every `eplb_interval` steps and looks at the loads of the last `eplb_window`. `verify_experts`:
+    every slot is compared with the checkpoint after every rebalance and every switch.
     """
 
     slots: int = 0
     kv_blocks: int = 512
     max_tokens: int = 64
     largest: int = 8
-    transfer: wire.Transfer = "nixl"
-    rebalance_steps: int = 200
+    transfer: wire.Transfer = "auto"
+    eplb: wire.Pace = "async"
+    eplb_interval: int = 200
+    eplb_window: int = 200
+    verify_experts: bool = False
     address: str = ""
     directory: str = ""
     journal: str = ""
@@ -82,7 +88,8 @@ class Deployment:
 
     def __init__(self, model: Path | str, size: int, options: Options) -> None:
         self.config = ModelConfig.read(model)
-        Checkpoint(model, self.config)  # a truncated file is refused here, before any process is started
+        checkpoint = Checkpoint(model, self.config)  # a truncated file is refused here, before any process is started
+        self._sums = _expert_sums(checkpoint, self.config) if options.verify_experts else ()
         self.model = Path(model).resolve()
         slots = options.slots or default_slots(self.config.num_experts, size)
         self.options = msgspec.structs.replace(options, slots=slots)
@@ -95,6 +102,7 @@ class Deployment:
         self.samples: deque[tuple[float, str, int]] = deque(maxlen=SAMPLES)
         self.moved: dict[str, Counter[str]] = {}
         self.violations: dict[str, int] = {}
+        self.counters: dict[str, dict[str, int]] = {}  # what every engine last counted, also those that have ended
         self.operations = Operations(self.instance)
         self.router = Router(self._submit)
         self._booted: set[str] = set()
@@ -319,7 +327,10 @@ class Deployment:
             max_tokens=self.options.max_tokens,
             store=self._store.address,
             transfer=self.options.transfer,
-            rebalance_steps=self.options.rebalance_steps,
+            eplb=self.options.eplb,
+            eplb_interval=self.options.eplb_interval,
+            eplb_window=self.options.eplb_window,
+            expert_sums=self._sums,
             journal=str(self.journals.resolve()),
             faults=self.options.faults,
         )
@@ -333,6 +344,7 @@ class Deployment:
         moved = {name.removeprefix("bytes_"): n for name, n in status.counters.items() if name.startswith("bytes_")}
         self.moved[status.sender] = Counter(moved)
         self.violations[status.sender] = status.counters.get("violations", 0)
+        self.counters[status.sender] = dict(status.counters)
 
     def _letter(self, message: wire.Protocol) -> None:
         coordinator = self._coordinator
@@ -387,6 +399,11 @@ class Deployment:
         except OSError:
             lines = []
         return "its last words: " + " | ".join(lines[-LOG_LINES:]) if lines else "it wrote nothing"
+
+
+def _expert_sums(checkpoint: Checkpoint, config: ModelConfig) -> tuple[int, ...]:
+    scratch = audit.scratch(config.hidden_size, config.moe_intermediate_size)
+    return audit.sums_of(checkpoint, config.num_hidden_layers, config.num_experts, *scratch)
 
 
 def default_slots(experts: int, size: int) -> int:

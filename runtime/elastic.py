@@ -6,8 +6,10 @@ two turns it may do as it likes. The first generation is made by the same steps 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import NamedTuple
 
 from elasticfsm.compile import program
 from elasticfsm.errors import ElasticError, GroupError
@@ -16,6 +18,8 @@ from elasticfsm.mailbox import Letter
 from elasticfsm.monitor import Monitor, Violation
 from elasticfsm.protocol import Step
 
+from .experts.audit import Audit
+from .experts.cadence import Cadence, Pace, synchronous
 from .experts.placement import Placement
 from .experts.placing import Loads, Placements
 from .experts.rebalance import Experts
@@ -37,16 +41,27 @@ from .interpreter import Board, Interpreter, Operation
 from .rehearsal import Rehearsal
 from .store import StoreClient
 from .weights.board import StoreBoard
+from .weights.choice import Transfers
 from .weights.sharing import Meeting, WeightSharing
-from .weights.transfer import Transfer
 from .wire import Plan
 
 BASE = "rebalance"  # brings serving along
 OPERATIONS = ("scale_up", "scale_down")
 SERVING = "serving.engine"
-BOOT = ("groups.create", "groups.join", "groups.switch")
+BOOT = ("groups.create", "cache.agree", "groups.join", "groups.switch")
 
 Post = Callable[[Letter, Collection[str]], None]
+
+
+class Eplb(NamedTuple):
+    """How experts are balanced: pace, steps between two plans, checksums of all experts (empty: never compared)."""
+
+    pace: Pace = "async"
+    interval: int = 200
+    sums: tuple[int, ...] = ()
+
+
+DEFAULT_EPLB = Eplb()
 
 
 class Shape:
@@ -60,7 +75,7 @@ class Elastic:
     """Everything of one engine but its core. `begin`, `bootstrap`, `turn` and `close` belong to the main loop.
 
     `post(letter, peers)` carries a letter to the coordinator, or to these peers when there are any; it must not block.
-    `due` says once that a rebalance is due.
+    `transfers` are offered the expert slots, which must not change their address from here on.
     """
 
     def __init__(
@@ -68,19 +83,19 @@ class Elastic:
         engine: str,
         core: Core,
         shape: Shape,
-        transfer: Transfer,
+        transfers: Transfers,
         post: Post,
         journal: Journal,
         *,
         store: str,
-        due: Callable[[], bool],
         ended: Callable[[Operation, str, str], None],
+        eplb: Eplb = DEFAULT_EPLB,
         experts: type[Experts] = Experts,
         step_seconds: float = 60.0,
     ) -> None:
         self.engine = engine
         self.journal = journal
-        self.transfer = transfer
+        self.transfers = transfers
         self.board = Board()
         self.monitor = Monitor(engine, journal, on_refused=self._refused)
         self.groups = Groups(store, self.monitor)
@@ -90,21 +105,29 @@ class Elastic:
         self._closing = False
         self._client: StoreClient | None = None
         self._told = ended
+        self._gone: deque[str] = deque()
+        base = program(BASE)
+        self.cadence = Cadence(eplb.pace, eplb.interval, lambda: self.board.step)
         self.experts = ExpertState(
-            engine, core.memory, transfer, self._generation, shape.layers, shape.experts, shape.slots
+            engine, core.memory, transfers, self._generation, shape.layers, shape.experts, shape.slots
         )
+        self.experts.seconds = base.deadlines["layer"]
+        self.experts.planned = self.cadence.planned
+        self._audit = Audit(eplb.sums, journal)
+        self.experts.offer()
         loads = Loads(self.experts)
         placements = Placements(self.experts, loads)
-        sharing = WeightSharing(transfer, core.weights())
+        sharing = WeightSharing(transfers, core.weights())
         self._weights = WeightSteps(sharing)
-        steps = GroupSteps(self.groups, placements)
+        self._cache = CacheSteps(core, self.groups, transfers)
+        steps = GroupSteps(self.groups, placements, self.cadence.switched)
         self.adapters: dict[str, object] = {
             "groups": steps,
             "step": ForwardSteps(core, self.groups, steps, self.board, step_seconds),
             "rehearsal": Rehearsal(self.groups),
             "graphs": GraphSteps(core, self.groups),
             "weights": self._weights,
-            "cache": CacheSteps(core, self.groups),
+            "cache": self._cache,
             "load": LoadSteps(loads, self.experts, self._mode),
             "placement": PlacementSteps(placements),
             "experts": experts(self.experts, lambda: self._closing),
@@ -112,14 +135,14 @@ class Elastic:
         }
         self.machines = Interpreter(
             engine,
-            program(BASE),
+            synchronous(base) if eplb.pace == "sync" else base,
             {name: program(name) for name in OPERATIONS},
             self.adapters,
             self._send,
             journal,
             board=self.board,
             monitor=self.monitor,
-            environment={"request": core.has_work, "due": due},
+            environment={"request": core.has_work, "due": self.cadence.due},
             ended=self._ended,
         )
 
@@ -136,8 +159,12 @@ class Elastic:
         state.shared = Placement.initial(state.layers, state.experts, size, state.slots_per_rank, plan.operation)
         self.groups.plan(plan.operation, plan.generation, plan.members, self.engine, plan.store)
         steps = [Step(name, "" if name == "groups.switch" else "standby") for name in BOOT]
+        self._cache.founding = True
         self.machines.bootstrap(Operation(plan.operation, plan.generation, plan.members), steps)
+        self._cache.founding = False
         load(state.current(), self.groups.need("active").rank)
+        self._audit(state, "load")
+        state.ended = self._audit
         self.machines.start()
 
     def begin(self, plan: Plan) -> None:
@@ -147,6 +174,7 @@ class Elastic:
         """
         operation = Operation(plan.operation, plan.generation, plan.members, plan.deadlines)
         self.machines.begin(plan.protocol, plan.roles[self.engine], operation)
+        self.experts.ended = self._audit
         self.removing = tuple(engine for engine in plan.previous if engine not in plan.members)
         if self.engine in plan.members:
             self.groups.plan(plan.operation, plan.generation, plan.members, self.engine, plan.store)
@@ -167,6 +195,20 @@ class Elastic:
             generation = self._generation(name)
             if generation is not None and engine in generation.members:
                 self.groups.cut(name, f"engine {engine} is dead")
+        self._gone.append(engine)
+
+    def counters(self) -> dict[str, int]:
+        """Return totals since the start, for status and reports; any thread."""
+        tally = self.experts.tally
+        return {
+            **{f"bytes_{path}": count for path, count in self.transfers.moved.items()},
+            "violations": len(self.monitor.violations),
+            "layers_moved": tally.layers,
+            "rebalances": tally.rebalances,
+            "rebalances_broken": tally.broken,
+            "experts_checked": tally.checked,
+            "experts_wrong": tally.wrong,
+        }
 
     # -- the main loop -----------------------------------------------------------------------------------------
 
@@ -183,7 +225,9 @@ class Elastic:
     def turn(self) -> bool:
         """One pass at the boundary, with a forward step if one is due; whether anything was done."""
         did = self.machines.turn()
-        self.transfer.pump()
+        self.transfers.pump()
+        while self._gone:
+            self.transfers.settle(self._gone.popleft())
         return did
 
     def wait(self, seconds: float) -> None:
@@ -199,7 +243,7 @@ class Elastic:
         left = self.machines.close(within)
         left += self.groups.close_all(within)
         self._forget_client()
-        self.transfer.close()
+        self.transfers.close()
         self.journal.close()
         return left
 

@@ -20,6 +20,7 @@ from .deadline import Cancelled
 from .experts.placing import Loads, Placements
 from .experts.state import ExpertMemory, ExpertState, Mode
 from .groups import Generation, Groups
+from .weights.choice import Transfers
 from .weights.sharing import Meeting, WeightSharing
 
 _PLENTY = 1 << 40  # blocks that an engine without a cache offers: it takes what the others have
@@ -65,11 +66,18 @@ class Outcome:
 class GroupSteps:
     """Steps `groups.*`; with the names of the groups the map of the experts changes, so the switch does both."""
 
-    def __init__(self, groups: Groups, placements: Placements, join_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        placements: Placements,
+        switched: Callable[[], None] = lambda: None,
+        join_seconds: float = 10.0,
+    ) -> None:
         self.joined = False
         self._groups = groups
         self._placements = placements
         self._join_seconds = join_seconds
+        self._switched = switched
 
     def create(self, name: str, cancelled: Cancelled = None) -> None:
         """Step groups.create: blocks until all members are here."""
@@ -85,6 +93,7 @@ class GroupSteps:
         """Step groups.switch: pointers only."""
         self._groups.switch()
         self._placements.adopt()
+        self._switched()
         self.joined = False
 
     def destroy(self, name: str) -> None:
@@ -171,23 +180,30 @@ class WeightSteps:
 
 
 class CacheSteps:
-    """Step cache.agree: existing caches cannot shrink, so the minimum is a demand on new engines only."""
+    """Step cache.agree: existing caches cannot shrink, so the minimum is a demand on new engines only.
 
-    def __init__(self, core: Core, groups: Groups, within: float = 30.0) -> None:
+    One number more agrees on the transfer of the coming generation: NIXL if every member can use it.
+    """
+
+    def __init__(self, core: Core, groups: Groups, transfers: Transfers, within: float = 30.0) -> None:
+        self.founding = False  # the first generation: nobody has a cache yet
         self._core = core
         self._groups = groups
+        self._transfers = transfers
         self._within = within
 
     def agree(self, name: str, cancelled: Cancelled = None) -> None:
         """All-reduce MIN of cache blocks on the world group; a new engine then allocates as many, or fails."""
         mine = self._core.cache_blocks()
-        blocks = torch.tensor([mine or _PLENTY], dtype=torch.int64)
-        self._groups.need(name).world.post_all_reduce(blocks, "min").wait(self._within, cancelled)
-        if mine:
+        bids = torch.tensor([mine or _PLENTY, self._transfers.bid()], dtype=torch.int64)
+        self._groups.need(name).world.post_all_reduce(bids, "min").wait(self._within, cancelled)
+        blocks, everyone = bids.tolist()
+        self._transfers.agreed(everyone)
+        if mine or self.founding:
             return
-        if int(blocks) == _PLENTY:
+        if blocks == _PLENTY:
             raise GroupError(f"no member of the {name} generation has a cache: nobody serves yet")
-        self._core.allocate_cache(int(blocks))
+        self._core.allocate_cache(blocks)
 
 
 class GraphSteps:

@@ -14,7 +14,8 @@ from elasticfsm.errors import ElasticError
 LIMIT = 8 * 1024 * 1024  # bytes of one message
 COORDINATOR = "coordinator"
 
-Transfer = Literal["nixl", "p2p"]
+Transfer = Literal["auto", "nixl", "p2p"]
+Pace = Literal["async", "sync", "off"]
 
 
 class WireError(ElasticError):
@@ -40,8 +41,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kv_blocks: int
     max_tokens: int
     store: str
-    transfer: Transfer = "nixl"
-    rebalance_steps: int = 200
+    transfer: Transfer = "auto"
+    eplb: Pace = "async"
+    eplb_interval: int = 200
+    eplb_window: int = 200
+    expert_sums: tuple[int, ...] = ()
     journal: str = ""
     faults: tuple[str, ...] = ()
 

@@ -10,6 +10,8 @@ from elasticfsm.errors import RequestRefused
 
 from ..deadline import Cancelled
 from ..experts.placement import Placement
+from ..experts.state import ExpertMemory
+from ..experts.window import LoadWindow
 from ..groups import Generation
 from ..wire import Settings, Submit, Token
 from .core import EngineCore
@@ -29,19 +31,22 @@ class DrivenCore:
 
     def __init__(self, settings: Settings, deliver: Deliver, give_back: GiveBack) -> None:
         self.engine = EngineCore(settings.model, settings.slots, settings.max_tokens)
+        config = self.engine.config
+        self._memory = _Memory(
+            self.engine, LoadWindow(settings.eplb_window, config.num_hidden_layers, config.num_experts)
+        )
         self.settings = settings
         self.accepting = True
         self.steps = 0
         self._deliver = deliver
         self._give_back = give_back
-        self._due_at = settings.rebalance_steps
 
     # -- for the library ---------------------------------------------------------------------------------------
 
     @property
-    def memory(self) -> EngineCore:
+    def memory(self) -> ExpertMemory:
         """Its expert slots, and the routing in front of them."""
-        return self.engine
+        return self._memory
 
     def weights(self) -> Mapping[str, Tensor]:
         """All non-expert weights by name."""
@@ -50,6 +55,7 @@ class DrivenCore:
     def forward(self, generation: Generation) -> None:
         """One step of all ranks; tokens go out as soon as they are there."""
         result = self.engine.forward(GroupExchange(generation.ep))
+        self._memory.window.add(self.engine.take_loads())
         self.steps += 1
         if result.events:
             events = result.events
@@ -95,16 +101,19 @@ class DrivenCore:
                 reason = str(refusal)
         self._give_back(((message.request, message.epoch, len(message.generated), reason),))
 
-    def due(self) -> bool:
-        """Whether a rebalance is due; says so once per interval of steps."""
-        if self.steps < self._due_at:
-            return False
-        self._due_at = self.steps + self.settings.rebalance_steps
-        return True
-
     def counts(self) -> tuple[int, int]:
         """(running, waiting) requests."""
         return len(self.engine.scheduler.running), len(self.engine.scheduler.waiting)
+
+
+class _Memory:
+    """The slots of an EngineCore, with the loads of its last steps."""
+
+    def __init__(self, engine: EngineCore, window: LoadWindow) -> None:
+        self.window = window
+        self.slot_tensors = engine.slot_tensors
+        self.set_routing = engine.set_routing
+        self.recent_loads = window.total
 
 
 def _request(message: Submit) -> Request:

@@ -20,12 +20,10 @@ from elasticfsm.mailbox import Letter
 
 from .. import wire
 from ..control import Control, remove_socket_directory
-from ..elastic import Elastic, Shape
+from ..elastic import Elastic, Eplb, Shape
 from ..interpreter import Operation
 from ..transport import Mailbox, check_address
-from ..weights.by_nixl import NixlTransfer
-from ..weights.by_p2p import P2pTransfer
-from ..weights.transfer import Transfer
+from ..weights.choice import Transfers
 from .driven import DrivenCore
 from .faults import experts_with, swap_experts
 
@@ -80,8 +78,6 @@ class EngineProcess:
         if elastic is None or core is None:
             return wire.Status(sender=self.joining.engine, role=self.role, states={}, step=0, running=0, waiting=0)
         running, waiting = core.counts()
-        counters = {f"bytes_{path}": count for path, count in elastic.transfer.moved.items()}
-        counters["violations"] = len(elastic.monitor.violations)
         return wire.Status(
             sender=self.joining.engine,
             operation=self.joining.operation,
@@ -92,7 +88,7 @@ class EngineProcess:
             step=core.steps,
             running=running,
             waiting=waiting,
-            counters=counters,
+            counters=elastic.counters(),
         )
 
     def _orphaned(self) -> None:
@@ -160,19 +156,19 @@ class EngineProcess:
         me = self.joining.engine
         core = DrivenCore(settings, self._deliver, self._give_back)
         config = core.engine.config
-        transfer: Transfer = NixlTransfer(me) if settings.transfer == "nixl" else P2pTransfer(me)
         journal = Journal(settings.journal, me, self.instance)
+        transfers = Transfers(me, settings.transfer, lambda text: self._say(journal, text))
         self.core = core
         self.elastic = Elastic(
             me,
             core,
             Shape(config.num_hidden_layers, config.num_experts, settings.slots),
-            transfer,
+            transfers,
             self._post,
             journal,
             store=settings.store,
-            due=core.due,
             ended=self._ended,
+            eplb=Eplb(settings.eplb, settings.eplb_interval, settings.expert_sums),
             experts=experts_with(settings.faults, me),
         )
         self.role = "waiting"
@@ -265,6 +261,10 @@ class EngineProcess:
 
     def _give_back(self, requests: tuple[tuple[str, int, int, str], ...]) -> None:
         self._send(wire.Stopped(requests=requests))
+
+    def _say(self, journal: Journal, text: str) -> None:
+        journal.put("transfer", "", text=text)
+        print(f"engine {self.joining.engine}: {text}", file=sys.stderr, flush=True)
 
     def _fail(self, text: str) -> None:
         self.failed = text

@@ -12,7 +12,7 @@ from ..identity import spread
 from .placement import IntArray, Placement
 from .plan import DEFAULT_POLICY, LoadArray, plan
 from .policy.settings import Policy
-from .state import OFFER_PREFIX, ExpertState, region
+from .state import ExpertState
 
 _ABSENT = -(1 << 62)  # what a rank without a placement contributes to a MAX
 _REFUSED, _NOTHING, _MOVES = -1, 0, 1
@@ -34,12 +34,13 @@ class Loads:
         state = self._state
         if state.target is not None:
             state.end(failed=True)  # the one before broke off
-        local = state.memory.take_loads().to("cpu", torch.int64).reshape(-1)
+        state.planned()
+        local = state.memory.recent_loads().to("cpu", torch.int64).reshape(-1)
         tensor = torch.cat([local, torch.tensor([int(state.failed)])])
-        state.members(name).eplb.all_reduce(tensor, "sum")
+        state.members(name).eplb.all_reduce(tensor, "sum", state.seconds)
         if int(tensor[-1]):
             state.transfer.renew()
-            state.failed = False
+            state.failed, state.renewed = False, True
         self.total = tensor[:-1].reshape(state.layers, state.experts).numpy()
 
 
@@ -60,13 +61,13 @@ class Placements:
         state = self._state
         generation = state.members(name)
         answer, target = self._broadcast(generation)
-        if answer == _MOVES:
-            for layer in range(state.layers):
-                state.transfer.offer(region(layer), _slot_order(state, layer))
-        described = state.transfer.describe([region(layer) for layer in range(state.layers)]) if answer else b""
+        described = state.transfer.describe(state.regions()) if answer else b""
         facts = {"placement": state.current().hash(), "target": target.hash(), "transfer": _KINDS[state.transfer.kind]}
         state.offer_bytes = state.agree(facts, f"plan on {generation.eplb.label}", generation.eplb, [len(described)])[0]
-        state.offer_bytes += OFFER_PREFIX
+        if state.renewed:  # on all ranks, as the agreement shows: what was read from their old agents is quiet now
+            state.renewed = False
+            for member in generation.members:
+                state.transfer.settle(member)
         if answer == _NOTHING:
             return "nothing"
         changed = (target.physical_to_logical != state.current().physical_to_logical).any(axis=1)
@@ -108,8 +109,10 @@ class Placements:
         if state.staged is not None:
             raise PlacementError(f"a row of layer {state.pending[0]} waits beside its slot: drain the rebalance first")
         before, state.shared = (state.placement, state.shared), None
+        state.transfers.switch()
         state.install(before[1])
         state.before = before[0]
+        state.ended(state, "switch")
 
     def revert(self) -> None:
         """Go back to the placement before `adopt`, with the groups; only while no row has moved since."""
@@ -155,9 +158,3 @@ class Placements:
         leaving = state.removing_ranks(generation) if state.mode == "evacuate" else set()
         allowed = [rank for rank in range(generation.world_size) if rank not in leaving]
         return plan(state.current(), loads, allowed, self.policy)
-
-
-def _slot_order(state: ExpertState, layer: int) -> list[torch.Tensor]:
-    """Return the tensors of a layer's slots, kind by kind: stacked weights then lie in one run each."""
-    slots = [state.memory.slot_tensors(layer, slot) for slot in range(state.slots_per_rank)]
-    return [tensor for kind in zip(*slots, strict=True) for tensor in kind]

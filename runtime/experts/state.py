@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from elasticfsm.errors import PlacementError
 
+from ..deadline import Cancelled
 from ..group import Group
 from ..groups import Generation
 from ..identity import check_equal, spread
+from ..weights.choice import Transfers
 from ..weights.transfer import Transfer
 from .placement import IntArray, Placement
 from .plan import Move, moves
 
+if TYPE_CHECKING:
+    from .reads import Reads
+
 Mode = Literal["spread", "evacuate"]
-OFFER_PREFIX = 4  # bytes before an offer that hold its length
 
 
 class ExpertMemory(Protocol):
@@ -33,8 +37,8 @@ class ExpertMemory(Protocol):
         """Route a layer by int32 [world_size * slots_per_rank] from the next step on; called between two steps."""
         ...
 
-    def take_loads(self) -> Tensor:
-        """Return int64 [layers, experts], tokens this rank routed since the last call, and start counting anew."""
+    def recent_loads(self) -> Tensor:
+        """Return int64 [layers, experts], the tokens that this rank routed in the last steps of its window."""
         ...
 
 
@@ -48,20 +52,36 @@ class Staged:
 
 
 @dataclass
+class Tally:
+    """What happened to experts since the engine started; for status and reports, read by any thread."""
+
+    layers: int = 0  # applied
+    rebalances: int = 0  # came to their last layer
+    broken: int = 0  # given up by all members
+    checked: int = 0  # (layer, slot) compared with the checkpoint
+    wrong: int = 0
+
+
+@dataclass
 class ExpertState:
     """The placement in force and the rebalance under way; main loop and worker use it in turns, never together.
 
-    `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer.
+    `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer. `ended` is
+    called when a rebalance has ended or a generation was adopted: rows and map agree then, on the main loop. `planned`
+    is called by every member after the same step, when a plan begins.
     """
 
     engine: str
     memory: ExpertMemory
-    transfer: Transfer
+    transfers: Transfers
     generation: Callable[[str], Generation | None]
     layers: int
     experts: int
     slots_per_rank: int
-    seconds: float = 60.0
+    seconds: float = 20.0
+    ended: Callable[[ExpertState, str], None] = lambda state, why: None
+    planned: Callable[[], None] = lambda: None
+    tally: Tally = field(default_factory=Tally)
     placement: Placement | None = None
     shared: Placement | None = None
     before: Placement | None = None
@@ -69,16 +89,38 @@ class ExpertState:
     removing: Sequence[str] = ()
     still: bool = False
     failed: bool = False
+    renewed: bool = False
     target: Placement | None = None
     pending: list[int] = field(default_factory=list)
     staged: list[Staged] | None = None
     checksums: list[int] = field(default_factory=list)
     offers: dict[str, bytes] = field(default_factory=dict)
     offer_bytes: int = 0
+    reads: Reads | None = None
+
+    @property
+    def transfer(self) -> Transfer:
+        """The transfer that the members of the active generation agreed on."""
+        return self.transfers.active
 
     def aim(self, mode: Mode, removing: Sequence[str] = ()) -> None:
         """Say what the next plans are for: spread the load, or empty the engines that leave."""
         self.mode, self.removing = mode, tuple(removing)
+
+    def offer(self) -> None:
+        """Make all expert slots readable for peers, once in the life of the engine, before it serves.
+
+        Slots never change their address, so nothing is registered on the main loop of a serving engine. It revokes
+        nothing anyway to deregister: what orders reads and writes is the vote on each layer.
+        """
+        for transfer in self.transfers.all:
+            for layer in range(self.layers):
+                slots = [self.memory.slot_tensors(layer, slot) for slot in range(self.slots_per_rank)]
+                transfer.offer(region(layer), [tensor for kind in zip(*slots, strict=True) for tensor in kind])
+
+    def regions(self) -> list[str]:
+        """Return the names under which the slots of all layers are offered."""
+        return [region(layer) for layer in range(self.layers)]
 
     def members(self, name: str) -> Generation:
         """Return a generation that must exist."""
@@ -111,22 +153,37 @@ class ExpertState:
         """End the rebalance under way; if it failed, applied layers stay and the rest waits for the next plan."""
         for peer in self.offers:
             self.transfer.forget(peer)
-        for layer in range(self.layers):
-            self.transfer.withdraw(region(layer))
-        self.offers, self.checksums, self.staged = {}, [], None
+        self.transfer.rest(self.regions())
+        if self.reads is not None:
+            self.reads.release()
+        self.offers, self.checksums, self.staged, self.reads = {}, [], None, None
         self.target, self.pending = None, []
         self.failed = self.failed or failed
+        self.tally.broken += failed
+        self.tally.rebalances += not failed
+        self.ended(self, "broken" if failed else "rebalance")
 
     def layer_moves(self) -> list[Move]:
         """Return the moves of the layer in hand, alike on every rank."""
         if self.target is None or not self.pending:
             raise PlacementError("no layer is to be moved: plan first")
-        return moves(self.pending[0], self.current(), self.target)
+        return self.moves_of(self.pending[0], self.target)
 
-    def agree(self, values: dict[str, int], where: str, group: Group, extra: Sequence[int] = ()) -> list[int]:
+    def moves_of(self, layer: int, target: Placement) -> list[Move]:
+        """Return the moves that turn a layer of the placement in force into that of `target`."""
+        return moves(layer, self.current(), target)
+
+    def agree(
+        self,
+        values: dict[str, int],
+        where: str,
+        group: Group,
+        extra: Sequence[int] = (),
+        cancelled: Cancelled = None,
+    ) -> list[int]:
         """Compare values over all ranks of a Group and return the largest of each of `extra`: one all-reduce."""
         tensor = torch.tensor([*spread(list(values.values())), *extra], dtype=torch.int64)
-        group.all_reduce(tensor, "max", self.seconds)
+        group.post_all_reduce(tensor, "max").wait(self.seconds, cancelled)
         reduced: list[int] = tensor.tolist()
         check_equal(reduced, list(values), list(values.values()), where)
         return reduced[2 * len(values) :]

@@ -4,7 +4,7 @@ The ten rules kept here were measured, not guessed:
  1. an agent's name carries engine and epoch and is never reused (a restarted namesake is refused by its peers);
  2. a destination is quarantined from the post until DONE, and after an error until the peer is known quiet:
     released handles and removed peers go on writing (reads.py; experts are checked by sum before they are used);
- 3. deregistering revokes nothing, so a source waits for its readers before it withdraws or rewrites (the caller's vote);
+ 3. deregistering revokes nothing, so a source waits for its readers before it withdraws or rewrites (by a vote);
  4. NIXL waits for ever, so every wait has our deadline;
  5. a typed exception is terminal for that peer: its agent is removed and never talked to again, it comes back renewed;
  6. error mode `peer` always (`none` may hang);
@@ -57,7 +57,7 @@ class NixlTransfer:
         self.engine = engine
         self.moved: dict[str, int] = {"nixl": 0}
         self._api: Any = bindings()
-        self.errors = error_types(self._api)
+        self.errors: tuple[type[Exception], ...] = error_types(self._api)
         self.lock = threading.RLock()
         self._incarnation = os.urandom(4).hex()  # a restarted engine keeps its id but not its agents' names
         self._epoch = 0
@@ -75,11 +75,12 @@ class NixlTransfer:
     def _new_agent(self) -> Any:
         api = self._api
         sync = api.nixl_thread_sync_t.NIXL_THREAD_SYNC_RW
+        failures: tuple[type[Exception], ...] = (RuntimeError, *self.errors)
         config = api.nixl_agent_config(enable_prog_thread=False, backends=[], sync_mode=sync)
         try:
             agent = api.nixl_agent(f"{self.engine}@{self._incarnation}.{self._epoch}", config)
             agent.create_backend("UCX", {**agent.get_plugin_params("UCX"), "ucx_error_handling_mode": ERROR_MODE})
-        except (*self.errors, RuntimeError) as error:
+        except failures as error:
             raise TransferError(f"NIXL cannot make its UCX backend: {error!r}; use the transfer p2p") from error
         return agent
 
@@ -250,12 +251,14 @@ class NixlTransfer:
     def still_known(self, read: Read) -> None:
         """Raise TransferError when the peer failed, or renewed its agent or we ours, since the read was prepared."""
         if read.landing.agent is not self.agent or self.agent_of(read.peer) != read.agent:
-            raise TransferError(f"the read from engine {read.peer} was prepared for agents that are gone; prepare again")
+            raise TransferError(
+                f"the read from engine {read.peer} was prepared for agents that are gone; prepare again"
+            )
 
     def land(self, runs: Sequence[Run], tensors: list[Tensor]) -> Landing:
-        """Register destinations."""
+        """Register destinations, if there are any."""
         with self.lock:
-            return Landing(self.agent, tensors, self._register(runs))
+            return Landing(self.agent, tensors, self._register(runs) if runs else None)
 
     def leave(self, landing: Landing) -> None:
         """Free destinations, at once or when the last read in quarantine is settled."""

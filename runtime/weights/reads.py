@@ -47,7 +47,7 @@ class Read:
     batches: list[list[tuple[Run, Run]]]  # (local, remote)
     handles: list[Any] = field(default_factory=list)
     at: int = 0
-    posted: bool = False
+    posted: bool = False  # bytes may land
 
 
 class NixlReads:
@@ -117,7 +117,7 @@ class NixlReads:
         return agent.initialize_xfer("READ", agent.get_xfer_descs(*local), agent.get_xfer_descs(*remote), remote_agent)
 
     def _advance(self, read: Read) -> bool:
-        """Post the next batch or look at the one under way; True when nothing is left. `posted` while bytes may land."""
+        """Post the next batch or look at the one under way; True when nothing is left."""
         if read.at == len(read.handles):
             return True
         transfer = self._transfer

@@ -14,6 +14,7 @@ from elasticfsm.errors import GroupError, TransferError
 
 from ..deadline import Cancelled, Deadline
 from .board import Board
+from .choice import Transfers
 from .regions import as_bytes
 from .transfer import Peers, Piece, Route, Transfer, checksum
 
@@ -32,9 +33,12 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a source publishes: its Offer (encoded), and the tensors of the region in order."""
+    """What a source publishes: its Offer (encoded) by every transfer it has, and the tensors of the region in order.
 
-    offer: bytes
+    It publishes before the members have agreed which of them they use.
+    """
+
+    offers: dict[str, bytes]
     entries: list[Entry]
 
 
@@ -67,12 +71,17 @@ class WeightSharing:
     `tensors` are the non-expert weights by name, contiguous, the same names on every engine.
     """
 
-    def __init__(self, transfer: Transfer, tensors: Mapping[str, Tensor]) -> None:
-        self.transfer = transfer
+    def __init__(self, transfers: Transfers, tensors: Mapping[str, Tensor]) -> None:
+        self._transfers = transfers
         self._tensors = dict(sorted(tensors.items()))
         self._entries: list[Entry] = []
         self._meeting: Meeting | None = None
         self._published = False
+
+    @property
+    def transfer(self) -> Transfer:
+        """What the members of the coming generation agreed to use."""
+        return self._transfers.coming
 
     def begin(self, meeting: Meeting) -> None:
         """Name the operation's participants; called before its first step."""
@@ -83,8 +92,11 @@ class WeightSharing:
         meeting = self._agreed()
         if not self._entries:  # non-expert weights never change while serving: summed once
             self._entries = [_entry(name, tensor) for name, tensor in self._tensors.items()]
-        self.transfer.offer(REGION, list(self._tensors.values()))
-        publication = Publication(self.transfer.describe([REGION]), self._entries)
+        offers = {}
+        for transfer in self._transfers.all:
+            transfer.offer(REGION, list(self._tensors.values()))
+            offers[str(transfer.kind)] = transfer.describe([REGION])
+        publication = Publication(offers, self._entries)
         meeting.board.set(_offer_key(self.transfer.engine), msgspec.msgpack.encode(publication))
         self._published = True
 
@@ -120,7 +132,8 @@ class WeightSharing:
 
     def forget(self) -> None:
         """Step weights.forget (existing): end the offer; harmless when there is none. Readers are done or given up."""
-        self.transfer.withdraw(REGION)
+        for transfer in self._transfers.all:
+            transfer.withdraw(REGION)
         if self._published and self._meeting is not None:
             self._published = False
             self._meeting.board.clear(f"weights/{self.transfer.engine}")
@@ -147,7 +160,8 @@ class WeightSharing:
         if before and before != publication.entries:
             differing = [a.name for a, b in zip(before, publication.entries, strict=True) if a != b]
             raise TransferError(f"engine {source} holds other weights than its peers: {', '.join(differing[:4])}")
-        self.transfer.connect(source, publication.offer, deadline)
+        offer = publication.offers.get(self.transfer.kind) or next(iter(publication.offers.values()), b"")
+        self.transfer.connect(source, offer, deadline)  # refuses an offer by another transfer
         return publication.entries
 
     def _schedule(self, sources: Sequence[str]) -> list[Piece]:

@@ -10,6 +10,7 @@ from elasticfsm.runtime.groups import Groups
 from elasticfsm.runtime.store import StoreClient, StoreServer
 from elasticfsm.runtime.weights.board import StoreBoard
 from elasticfsm.runtime.weights.by_p2p import P2pTransfer
+from elasticfsm.runtime.weights.choice import Transfers
 from elasticfsm.runtime.weights.sharing import Meeting, WeightSharing
 from elasticfsm.runtime.weights.transfer import checksum
 
@@ -48,7 +49,7 @@ def engine(link, store, me, kind, seconds=20.0, fault=None):
     """Run the steps of one engine in the order of its role; return what it holds and what it moved."""
     transfer = transfer_of("p2p" if (fault, me) == ("other kind", "e2") else kind, me)
     weights = model(me, fault)
-    sharing = WeightSharing(transfer, weights)
+    sharing = WeightSharing(Transfers.only(transfer), weights)
     board = StoreBoard(StoreClient(store), "grow-1")
     groups = Groups(store)
     groups.plan("grow-1", 2, EXISTING + NEW, me)

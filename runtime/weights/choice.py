@@ -1,0 +1,91 @@
+"""Which transfer a generation uses: NIXL if every member can, else p2p; agreed by all members, never local."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+from elasticfsm.errors import TransferError
+
+from .by_nixl import NixlTransfer
+from .by_p2p import P2pTransfer
+from .transfer import Kind, Transfer
+
+Wish = Literal["auto", "nixl", "p2p"]
+Say = Callable[[str], None]
+
+
+class Transfers:
+    """The transfers that one engine has, the one in force, and the one that the coming generation agreed on.
+
+    A generation agrees by one bit, the minimum over its members of `bid`. With `nixl` an engine that cannot use NIXL
+    raises TransferError at once; with `auto` it bids 0 and says why, and all members use p2p.
+    """
+
+    def __init__(self, engine: str, wish: Wish = "auto", say: Say = lambda text: None) -> None:
+        self.engine = engine
+        self.reason = ""
+        self._say = say
+        self._have: dict[Kind, Transfer] = {"p2p": P2pTransfer(engine)}
+        if wish != "p2p":
+            try:
+                self._have["nixl"] = NixlTransfer(engine)
+            except TransferError as error:
+                if wish == "nixl":
+                    raise
+                self.reason = str(error)
+                say(f"NIXL cannot be used here: {error}")
+        self.active = self.coming = self._have.get("nixl", self._have["p2p"])
+
+    @classmethod
+    def only(cls, transfer: Transfer) -> Transfers:
+        """Return a choice of one."""
+        made = cls.__new__(cls)
+        made.engine, made.reason, made._say = transfer.engine, "", lambda text: None
+        made._have = {transfer.kind: transfer}
+        made.active = made.coming = transfer
+        return made
+
+    def bid(self) -> int:
+        """Whether this engine can use NIXL, as 0 or 1; the minimum over all members is what `agreed` takes."""
+        return int("nixl" in self._have)
+
+    def agreed(self, everyone: int) -> None:
+        """Take the members' decision for the coming generation; the one in force stays until `switch`."""
+        kind: Kind = "nixl" if everyone and "nixl" in self._have else "p2p"
+        if kind not in self._have:
+            raise TransferError(f"engine {self.engine} has only {', '.join(self._have)}, but the members use {kind}")
+        if kind == "p2p" and "nixl" in self._have:
+            self._say("some member cannot use NIXL: all use p2p")
+        self.coming = self._have[kind]
+
+    def switch(self) -> Transfer:
+        """Put what was agreed in force, with the groups."""
+        self.active = self.coming
+        return self.active
+
+    @property
+    def all(self) -> list[Transfer]:
+        """Every transfer that this engine has."""
+        return list(self._have.values())
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """Bytes received, by path."""
+        return dict(sum((Counter(each.moved) for each in self.all), Counter()))
+
+    def pump(self) -> None:
+        """See Transfer.pump."""
+        for each in self.all:
+            each.pump()
+
+    def settle(self, peer: str) -> None:
+        """See Transfer.settle."""
+        for each in self.all:
+            each.settle(peer)
+
+    def close(self) -> None:
+        """See Transfer.close."""
+        for each in self.all:
+            each.close()
