@@ -15,13 +15,24 @@ FAULTS = ("swap-experts", "drop-update")
 def demo(
     path: Annotated[str, typer.Option(help="Numbers of engines, in order.")] = "2,4,2",
     model: Annotated[Path | None, typer.Option(help="A Qwen3-MoE directory; default: the psalter model.")] = None,
-    transfer: Annotated[str, typer.Option(help="How weights move between engines: nixl or p2p.")] = "nixl",
+    transfer: Annotated[
+        str, typer.Option(help="How weights move: nixl, p2p, or auto: nixl if all engines can.")
+    ] = "auto",
+    eplb: Annotated[
+        str, typer.Option(help="When experts move: async (beside the steps), sync (between two) or off.")
+    ] = ("async"),
+    eplb_interval: Annotated[int, typer.Option(help="Steps between two rebalances.", min=1)] = 200,
+    eplb_window: Annotated[int, typer.Option(help="Steps whose loads a rebalance looks at.", min=1)] = 200,
+    verify_experts: Annotated[
+        bool, typer.Option("--verify-experts", help="Compare all experts with the checkpoint after every change.")
+    ] = False,
     seconds: Annotated[float, typer.Option(help="Seconds of steady serving at each size.", min=0.5)] = 8.0,
     clients: Annotated[int, typer.Option(help="Clients, each with one request at a time.", min=1)] = 12,
     slots: Annotated[
         int, typer.Option(help="Expert slots per engine; 0: enough at the smallest size, and two.", min=0)
     ] = 0,
     largest: Annotated[int, typer.Option(help="More engines than this are refused.", min=1)] = 8,
+    device: Annotated[str, typer.Option(help="Where engines run: cpu, or cuda (bfloat16, NCCL, graphs).")] = "cpu",
     json: Annotated[Path | None, typer.Option(help="Write the report here, as JSON.")] = None,
     journal: Annotated[str, typer.Option(help="Keep the journals in this directory (else they are removed).")] = "",
     live: Annotated[bool, typer.Option("--live/--no-live", help="Show the engines while they run.")] = True,
@@ -37,8 +48,12 @@ def demo(
     from elasticfsm.runtime.demo.scenario import Run, Scenario
     from elasticfsm.runtime.models import PSALTER
 
-    if transfer not in ("nixl", "p2p"):
-        raise RequestRefused(f"--transfer {transfer}: expected nixl or p2p")
+    if transfer not in ("auto", "nixl", "p2p"):
+        raise RequestRefused(f"--transfer {transfer}: expected auto, nixl or p2p")
+    if eplb not in ("async", "sync", "off"):
+        raise RequestRefused(f"--eplb {eplb}: expected async, sync or off")
+    if device not in ("cpu", "cuda"):
+        raise RequestRefused(f"--device {device}: expected cpu or cuda")
     if fault and fault not in FAULTS:
         raise RequestRefused(f"--break {fault}: expected one of {', '.join(FAULTS)}")
     if json is not None and not json.resolve().parent.is_dir():
@@ -49,8 +64,13 @@ def demo(
         path=_sizes(path),
         model=(model or PSALTER).resolve(),
         transfer=transfer,  # type: ignore[arg-type]
+        eplb=eplb,  # type: ignore[arg-type]
+        eplb_interval=eplb_interval,
+        eplb_window=eplb_window,
+        verify_experts=verify_experts,
         seconds=seconds,
         clients=clients,
+        device=device,  # type: ignore[arg-type]
         slots=slots,
         largest=largest,
         journal=journal,

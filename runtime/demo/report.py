@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .gaps import Gap
+from .layers import Moved
 from .tokens import Wrong
 
 
@@ -40,6 +41,11 @@ class Report(msgspec.Struct, kw_only=True):
     operations: list[OperationReport]
     gaps: list[Gap]
     bytes_moved: dict[str, int]
+    eplb: str = ""
+    layers_moved: list[Moved] = []
+    rebalances_broken: int = 0
+    experts_checked: int = 0
+    experts_wrong: int = 0
     refused_collectives: int
     dropped: dict[str, int]
     journal: str
@@ -50,7 +56,14 @@ class Report(msgspec.Struct, kw_only=True):
     def ok(self) -> bool:
         """Lost, wrong and refused are zero, the journal is valid, and every operation completed."""
         completed = all(each.phase == "completed" for each in self.operations)
-        bad = self.lost or self.wrong or self.refused_collectives or self.journal_errors or self.errors
+        bad = (
+            self.lost
+            or self.wrong
+            or self.experts_wrong
+            or self.refused_collectives
+            or self.journal_errors
+            or self.errors
+        )
         return completed and self.checked and not bad
 
 
@@ -60,6 +73,8 @@ def show(report: Report, console: Console) -> None:
     console.print(_numbers(report))
     console.print(_operations(report))
     console.print(_gaps(report))
+    if report.layers_moved:
+        console.print(_layers(report))
     for wrong in report.wrong[:5]:
         console.print(
             f"  wrong: request {wrong.request}, token {wrong.position}: {wrong.got}, expected {wrong.expected}"
@@ -79,6 +94,8 @@ def _numbers(report: Report) -> Table:
                      f"{report.handed_over} handed over"),
         ("tokens", f"{report.tokens}, {_red(wrong)} wrong" if report.checked else f"{report.tokens}, not checked"),
         ("moved", ", ".join(f"{_bytes(n)} by {name}" for name, n in sorted(report.bytes_moved.items())) or "nothing"),
+        ("experts", f"{report.experts_checked} slots compared with the checkpoint, {_red(report.experts_wrong)} wrong; "
+                    f"{report.rebalances_broken} rebalances given up" if report.experts_checked else "not compared"),
         ("refused", f"{_red(report.refused_collectives)} collectives"),
         ("journal", f"[green]valid[/] ({report.journal})" if not report.journal_errors else "[red]not valid[/]"),
         ("run", f"{report.seconds:.0f} s, {report.model}"),
@@ -115,6 +132,16 @@ def _gaps(report: Report) -> Table:
             f"{gap.longest_ms:.1f}",
             f"{gap.longest_steps:.1f}",
         )
+    return table
+
+
+def _layers(report: Report) -> Table:
+    title = f"experts that moved (EPLB {report.eplb})"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("phase", "rebalances", "layers"):
+        table.add_column(name, justify="left" if name == "phase" else "right")
+    for moved in report.layers_moved:
+        table.add_row(moved.window, str(moved.rebalances), str(moved.layers))
     return table
 
 

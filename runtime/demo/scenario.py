@@ -20,6 +20,7 @@ from ..experts.placement import refuse_size
 from ..operation import Operation
 from ..router import Stream
 from ..transport import SocketDirectory
+from . import layers as moved_layers
 from . import tokens
 from .gaps import Window, measure
 from .live import View
@@ -35,7 +36,11 @@ class Scenario(msgspec.Struct, kw_only=True, frozen=True):
 
     path: tuple[int, ...]
     model: Path
-    transfer: wire.Transfer = "nixl"
+    transfer: wire.Transfer = "auto"
+    eplb: wire.Pace = "async"
+    eplb_interval: int = 200
+    eplb_window: int = 200
+    verify_experts: bool = False
     seconds: float = 8.0
     clients: int = 12
     slots: int = 0
@@ -43,6 +48,8 @@ class Scenario(msgspec.Struct, kw_only=True, frozen=True):
     journal: str = ""
     faults: tuple[str, ...] = ()
     check: bool = True
+    device: wire.Device = "cpu"
+    max_tokens: int = 64
 
     def refuse(self) -> ModelConfig:
         """Return the model's config, or raise ElasticError for what cannot run: nothing was started then."""
@@ -86,9 +93,15 @@ class Run:
         options = Options(
             slots=scenario.chosen_slots(self.config),
             transfer=scenario.transfer,
+            eplb=scenario.eplb,
+            eplb_interval=scenario.eplb_interval,
+            eplb_window=scenario.eplb_window,
+            verify_experts=scenario.verify_experts,
             largest=scenario.largest,
             journal=scenario.journal,
             faults=scenario.faults,
+            device=scenario.device,
+            max_tokens=scenario.max_tokens,
         )
         with contextlib.closing(SocketDirectory()) as run:  # engines remove it if this process is killed
             scratch = run.path
@@ -98,12 +111,14 @@ class Run:
             with Deployment.start(scenario.model, scenario.path[0], options) as deployment:
                 workload = self._drive(deployment)
                 moved = _moved(deployment)
+                counters = dict(deployment.counters)
                 refused = sum(deployment.violations.values())
                 dropped = deployment.status().dropped
                 failed = [deployment.failed] if deployment.failed else []
             streams = list(workload.streams)
             wrong, checked, errors = self._check(streams, scratch)
             journal_errors = self._validate(Path(journal))
+            layers = moved_layers.count(Path(journal), self.windows)
         finished = [stream for stream in streams if stream.outcome == "finished"]
         return Report(
             path=list(scenario.path),
@@ -120,6 +135,11 @@ class Run:
             operations=self.operations,
             gaps=measure(streams, self.windows),
             bytes_moved=moved,
+            eplb=f"{scenario.eplb}, interval {scenario.eplb_interval}, window {scenario.eplb_window}",
+            layers_moved=layers,
+            rebalances_broken=sum(each.get("rebalances_broken", 0) for each in counters.values()),
+            experts_checked=sum(each.get("experts_checked", 0) for each in counters.values()),
+            experts_wrong=sum(each.get("experts_wrong", 0) for each in counters.values()),
             refused_collectives=refused,
             dropped=dropped,
             journal=scenario.journal or "not kept",
@@ -199,7 +219,7 @@ class Run:
 
             try:
                 pairs = [(stream.prompt, tuple(stream.tokens)) for stream in streams if stream.tokens]
-                return tokens.check(self.scenario.model, pairs, scratch, progress), True, []
+                return tokens.check(self.scenario.model, pairs, scratch, progress, self.scenario.device), True, []
             except ElasticError as error:
                 return [], False, [str(error)]
 
