@@ -7,7 +7,7 @@ BIN      := $(VENV)/bin
 DEMO     ?=
 TESTS    ?= tests
 
-.PHONY: help demo test check check-deep fuzz bench lint format draw install tools clean
+.PHONY: help demo test check check-deep fuzz vllm bench lint format draw install tools clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -26,6 +26,10 @@ check: install  ## explore every shipped protocol and every faulty one
 
 fuzz: install  ## the stateful test with many more examples
 	ELASTICFSM_EXAMPLES=2000 $(BIN)/python -m pytest tests/stateful --timeout 3600
+
+vllm: install  ## the observer in vLLM's real busy loop (an environment of 4 GB in .venv-vllm; not part of make test)
+	PYTHON="$(PYTHON)" PIP_ARGS="$(PIP_ARGS)" tools/vllm-venv .venv-vllm
+	ELASTICFSM_VLLM_VENV=.venv-vllm $(BIN)/python -m pytest tests/vllm
 
 bench: install  ## what a rescale costs, in ratios measured side by side
 	$(BIN)/elasticfsm bench switch

@@ -206,8 +206,10 @@ class StalledError(Exception):
 
 def main(path: str) -> None:
     import engine  # noqa: F401 - vLLM is imported here, once for all orders
+    import vllm
     from vllm.distributed.elastic_ep import elastic_state  # noqa: F401
 
+    print(f"vllm {vllm.__version__}", flush=True)
     for order in json.loads(Path(path).read_text()):
         mine, theirs = FORK.Pipe()
         process = FORK.Process(target=lambda order=order, theirs=theirs: theirs.send(Client(order).go()))
