@@ -18,7 +18,7 @@ def fired(graph: Graph) -> set[Edge]:
             found.update(move.edges)
     used = {number for state in graph.states for number in state[1:-1]}
     for number in used:
-        for _, plain in graph.successors.look_up(number).plain:
+        for _, plain in graph.successors.known[number].plain:
             found.update(plain.edges)
     return found
 

@@ -68,7 +68,7 @@ def _canonical(world: World, successors: Successors) -> Callable[[State], State]
     sort = symmetry(world)
 
     def canonical(state: State) -> State:
-        return sort(successors.heard_mail(state) if state[-1] else state)
+        return sort(successors.heard_mail(state)) if state[-1] else sort(state)
 
     return canonical
 
@@ -112,10 +112,9 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
 def _look(graph: Graph, place: int, state: State, found: list[Transition], alarmed: bool) -> None:
     """Judges a state by itself: invariants, agreement, ends, deadlock."""
     known = graph.successors.known
-    look_up = graph.successors.look_up
     ends = graph.world.end_of_boss(state[0])
     for number in state[1:-1]:
-        one = (known[number] if number < len(known) else None) or look_up(number)
+        one = known[number]
         ends |= one.end
         if one.bad:
             for name in one.bad:
@@ -137,7 +136,7 @@ def _rests(graph: Graph, state: State) -> bool:
 
 
 def _engine_rests(graph: Graph, number: int) -> bool:
-    known = graph.successors.look_up(number)
+    known = graph.successors.known[number]
     return known.rests and (not graph.world.operation or known.end != 16)
 
 

@@ -53,11 +53,24 @@ class Known(NamedTuple):
     closed: int
     facts: int
     outbox: int
+    sent: int
     end: int
     bad: tuple[str, ...]
     rests: bool
     alone: tuple[tuple[int, Move], ...]
     hears: int
+
+
+class _Known(dict[int, Known]):
+    """What is known about each local state, learned when it is first asked for."""
+
+    def __init__(self, learn: Callable[[int], Known]) -> None:
+        super().__init__()
+        self._learn = learn
+
+    def __missing__(self, number: int) -> Known:
+        known = self[number] = self._learn(number)
+        return known
 
 
 class Successors:
@@ -66,21 +79,20 @@ class Successors:
     def __init__(self, world: World, safe: Callable[[Local, Move, list[Move]], bool] | None = None) -> None:
         self.world = world
         self.safe = safe
-        self.known: list[Known | None] = []
+        self.known = _Known(self._learn)
         self._boss: dict[int, list[tuple[int, BossMove]]] = {}
+        self._ready: dict[tuple[int, ...], list[tuple[int, BossMove]]] = {}
         self._changed: dict[tuple[object, ...], int] = {}
+        count = world.count
+        self._lanes = [  # for each engine and each message between peers: its number, and the bits of messages to it
+            (who + 1, message, ((1 << count) - 1) << (message * count + who) * count)
+            for who in range(count)
+            for message in range(len(world.tables.mail.peers))
+        ]
 
-    def look_up(self, number: int) -> Known:
-        """What is known about a local state."""
-        while number >= len(self.known):
-            self.known.append(None)
-        known = self.known[number]
-        if known is None:
-            known = self.known[number] = self._learn(self.world.locals[number])
-        return known
-
-    def _learn(self, local: Local) -> Known:
+    def _learn(self, number: int) -> Known:
         world = self.world
+        local = world.locals[number]
         moves = moves_of(world, local)
         numbered = [(world.local(move.target), move) for move in moves]
         left = [pair for pair in numbered if _is_open(pair[1]) or pair[1].target.outbox != local.outbox]
@@ -94,6 +106,7 @@ class Successors:
             closed=local.closed,
             facts=local.facts,
             outbox=local.outbox,
+            sent=local.outbox << 1 | local.present,
             end=_end(world, local),
             bad=_bad(world, local),
             rests=_rests(world, local),
@@ -104,15 +117,14 @@ class Successors:
     def moves(self) -> list[Move | BossMove]:
         """Every move that was ever looked up."""
         found: list[Move | BossMove] = [move for moves in self._boss.values() for _, move in moves]
-        for known in self.known:
-            if known is not None:
-                found += [move for _, move in (*known.plain, *known.open)]
+        for known in self.known.values():
+            found += [move for _, move in (*known.plain, *known.open)]
         return found
 
     def alone(self, state: State) -> Transition | None:
         """A move that may be explored alone in this state, if there is one."""
         for who in range(self.world.count):
-            for target, move in self.look_up(state[who + 1]).alone:
+            for target, move in self.known[state[who + 1]].alone:
                 found = self._open(state, who, target, move)
                 if len(found) == 1 and not found[0].bad and not (move.closes >= 0 and self._near(state, who, move.closes)):
                     return found[0]
@@ -121,7 +133,7 @@ class Successors:
     def _boss_alone(self, state: State) -> Transition | None:
         """A move of the coordinator that nothing can prevent: a step, or, where nobody ever withdraws, its only guard."""
         found: list[Transition] = []
-        for number, move in self._coordinator(state[0]):
+        for number, move in self._coordinator(state):
             if move.tag or (move.edges and (self.world.regime != Regime() or not self.world.bold)):
                 return None
             found.extend(self._order(state, number, move))
@@ -132,10 +144,10 @@ class Successors:
     def all(self, state: State) -> list[Transition]:
         """Every transition that is possible in this state."""
         found: list[Transition] = []
-        for number, move in self._coordinator(state[0]) if self.world.operation else ():
+        for number, move in self._coordinator(state) if self.world.operation else ():
             found.extend(self._order(state, number, move))
         for who in range(self.world.count):
-            known = self.look_up(state[who + 1])
+            known = self.known[state[who + 1]]
             for target, move in known.plain:
                 found.append(Transition(_with(state, who, target), move, who, move.tag, move.bad))
             for target, move in known.open:
@@ -150,7 +162,7 @@ class Successors:
             return self._mailed(state, who, target, move)
         if move.cut >= 0:
             closed = any(
-                self.look_up(state[other + 1]).closed >> move.cut & 1 for other in self.world.members[move.cut]
+                self.known[state[other + 1]].closed >> move.cut & 1 for other in self.world.members[move.cut]
             )
             if closed and self.world.bold and move.harsh:
                 raise Interrupted
@@ -172,16 +184,15 @@ class Successors:
 
     def heard_mail(self, state: State) -> State:
         """The state without messages to peers that nobody can take any more."""
-        mail, count, kept = state[-1], self.world.count, 0
-        for message in range(len(self.world.tables.mail.peers)):
-            for who in range(count):
-                if self.look_up(state[who + 1]).hears >> message & 1:
-                    kept |= mail & ((1 << count) - 1) << (message * count + who) * count
+        known, mail, kept = self.known, state[-1], 0
+        for who, message, lane in self._lanes:
+            if mail & lane and known[state[who]].hears >> message & 1:
+                kept |= mail & lane
         return state if kept == mail else (*state[:-1], kept)
 
     def _hold(self, state: State, facts: tuple[tuple[str, int], ...]) -> bool:
         return all(
-            self.look_up(state[other + 1]).facts & mask == mask
+            self.known[state[other + 1]].facts & mask == mask
             for role, mask in facts
             for other in (self.world.where.get(role) or range(self.world.count))
         )
@@ -192,7 +203,7 @@ class Successors:
         return any(
             other != who
             and not (world.locals[state[other + 1]].switched and generation == OLD)
-            and not self.look_up(state[other + 1]).closed >> generation & 1
+            and not self.known[state[other + 1]].closed >> generation & 1
             for other in world.members[generation]
         )
 
@@ -200,7 +211,7 @@ class Successors:
         """Whether another member stands in a collective of a generation, or has it as its active one."""
         joined = self.world.tables.facts.bits.get("active joined", 0)
         for other in self.world.members[generation]:
-            known = self.look_up(state[other + 1])
+            known = self.known[state[other + 1]]
             current = self.world.locals[state[other + 1]].switched == bool(generation)
             if other != who and (
                 any(place == generation for place, _ in known.inside) or (current and known.facts & joined)
@@ -223,9 +234,9 @@ class Successors:
             raise ValueError("the move enters no collective")
         generation, kind, step = move.enters
         bad = set(move.bad)
-        mine = len(self.look_up(state[who + 1]).view.get((generation, kind), ()))
+        mine = len(self.known[state[who + 1]].view.get((generation, kind), ()))
         for other in self.world.members[generation]:
-            known = self.look_up(state[other + 1])
+            known = self.known[state[other + 1]]
             if other == who:
                 continue
             theirs = known.view.get((generation, kind), ())
@@ -242,7 +253,7 @@ class Successors:
     def _release(self, state: State, place: Place, step: StepTable) -> list[tuple[State, Outcome | None]]:
         """Releases instances of a group as long as every member has entered the oldest one."""
         members = self.world.members[place[0]]
-        known = [self.look_up(state[other + 1]) for other in members]
+        known = [self.known[state[other + 1]] for other in members]
         oldest = {one.view.get(place, ("",))[0] for one in known}
         if len(oldest) > 1 or "" in oldest or any(one.closed >> place[0] & 1 for one in known):
             return [(state, None)]
@@ -305,17 +316,21 @@ class Successors:
                 )
         return found
 
-    def _coordinator(self, number: int) -> list[tuple[int, BossMove]]:
-        moves = self._boss.get(number)
-        if moves is None:
+    def _coordinator(self, state: State) -> list[tuple[int, BossMove]]:
+        """The moves of the coordinator that are possible: they depend on what the engines have sent, and nothing else."""
+        known, number = self.known, state[0]
+        key = (number, *[known[other].sent for other in state[1:-1]])
+        ready = self._ready.get(key)
+        if ready is None:
             world = self.world
-            moves = [(world.boss(move.target), move) for move in boss_moves(world, world.bosses[number])]
-            self._boss[number] = moves
-        return moves
+            if number not in self._boss:
+                moves = boss_moves(world, world.bosses[number])
+                self._boss[number] = [(world.boss(move.target), move) for move in moves]
+            ready = [pair for pair in self._boss[number] if not pair[1].look or self._arrived(state, pair[1])]
+            self._ready[key] = ready
+        return ready
 
     def _order(self, state: State, number: int, move: BossMove) -> list[Transition]:
-        if move.look and not self._arrived(state, move):
-            return []
         after = [number, *(self._heard(number, other) for other in state[1:-1]), state[-1]]
         for role, bits in move.orders:
             for who in self.world.where[role]:
@@ -327,14 +342,14 @@ class Successors:
         found = []
         for role, bit in move.sources:
             for who in self.world.where[role]:
-                if self.look_up(state[who + 1]).outbox & bit:
+                if self.known[state[who + 1]].outbox & bit:
                     taken = self._change("take", after[who + 1], bit)
                     found.append(Transition(_with(tuple(after), who, taken), move, BOSS, move.tag))
         return found
 
     def _arrived(self, state: State, move: BossMove) -> bool:
         boxes = [
-            bool(self.look_up(state[who + 1]).outbox & bit)
+            bool(self.known[state[who + 1]].outbox & bit)
             for role, bit in move.sources
             for who in self.world.where[role]
             if move.look != "all alive" or self.world.locals[state[who + 1]].present

@@ -1,0 +1,156 @@
+"""Runs the checker over protocols and patches and tells whether all is as it must be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from elasticfsm.check.coverage import Edge, gaps
+from elasticfsm.check.plan import CALM, CANCEL, Task, tasks
+from elasticfsm.check.verdict import Refutation, Run, run
+from elasticfsm.check.world import sizes_of
+from elasticfsm.compile import Program, compile_protocol
+from elasticfsm.patch import load_patch, patched, shipped_patches
+from elasticfsm.protocol import load, shipped
+
+HOLDS, REFUTED = 0, 1  # exit codes; 2 is a bad input (`SpecError`)
+MAX_STATES = 4_000_000
+
+
+@dataclass
+class Options:
+    """What the command line may change; `sizes` are texts like `2+1`."""
+
+    sizes: list[str] = field(default_factory=list)
+    reduced: bool = True
+    quick: bool = False
+    max_states: int = MAX_STATES
+
+
+@dataclass
+class Checked:
+    """One protocol or patch and all its runs. A patch names the property that `must` be refuted."""
+
+    name: str
+    program: Program
+    must: str = ""
+    runs: list[Run] = field(default_factory=list)
+    never: list[Edge] = field(default_factory=list)
+    faulty: list[Edge] = field(default_factory=list)
+    unseen: list[Edge] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is as it must be: a protocol holds in every run, a patch is refuted by its property."""
+        if self.must:
+            return self.must in self.refuted()
+        return not self.refuted() and all(run.complete for run in self.runs) and not self.never
+
+    def refuted(self) -> dict[str, tuple[Run, Refutation]]:
+        """Every refuted property with the run that gave the shortest trace."""
+        found: dict[str, tuple[Run, Refutation]] = {}
+        for one in self.runs:
+            for name, refutation in one.refuted.items():
+                if name not in found or refutation.steps < found[name][1].steps:
+                    found[name] = (one, refutation)
+        return found
+
+    def verdicts(self) -> dict[str, str]:
+        """For each property: refuted where, or proved up to which sizes under which regime."""
+        names = dict.fromkeys(name for one in self.runs for name in one.properties)
+        return {name: self._verdict(name) for name in (*names, *(n for n in self.refuted() if n not in names))}
+
+    def _verdict(self, name: str) -> str:
+        if name in self.refuted():
+            one, found = self.refuted()[name]
+            return f"refuted at {one.sizes}, {one.regime} ({found.steps} steps)"
+        told = []
+        for regime in dict.fromkeys(one.regime for one in self.runs if name in one.properties):
+            of_regime = [one for one in self.runs if one.regime == regime]
+            proved = _largest([one.sizes for one in of_regime if one.complete])
+            cut = [one.sizes for one in of_regime if not one.complete]
+            told += [f"proved up to {', '.join(proved)} ({regime})"] if proved else []
+            told += [f"inconclusive at {', '.join(cut)} ({regime})"] if cut else []
+        return "; ".join(told)
+
+
+def _largest(sizes: list[str]) -> list[str]:
+    """The sizes that no other one covers."""
+    numbers = {size: tuple(map(int, size.split("+"))) for size in sizes}
+
+    def covered(size: str) -> bool:
+        return any(
+            other != size and all(a <= b for a, b in zip(numbers[size], numbers[other], strict=True))
+            for other in sizes
+        )
+
+    return [size for size in dict.fromkeys(sizes) if not covered(size)]
+
+
+def check(
+    specs: list[str],
+    patches: list[str],
+    options: Options,
+    console: Console | None = None,
+    as_json: Path | None = None,
+    traces: bool = True,
+) -> int:
+    """Checks protocols (all shipped ones and all shipped patches if none is named), prints, and returns the exit code.
+
+    Raises `SpecError` for a file, size or patch that cannot be used.
+    """
+    from elasticfsm.check.report import as_data, show
+
+    console = console or Console()
+    everything = not specs and not patches
+    todo = [_protocol(name) for name in (specs or (shipped() if everything else []))]
+    todo += [_patch(name) for name in (patches or ([str(p) for p in shipped_patches()] if everything else []))]
+    for one in todo:
+        for size in options.sizes:
+            sizes_of(one.program, size)
+    for one in todo:
+        _check(one, options, console)
+    show(console, todo, traces=traces and not everything)
+    if as_json is not None:
+        as_json.write_text(json.dumps(as_data(todo), indent=1) + "\n", encoding="utf-8")
+    return HOLDS if all(one.ok for one in todo) else REFUTED
+
+
+def _protocol(name: str) -> Checked:
+    protocol = load(name)
+    return Checked(protocol.name, compile_protocol(protocol))
+
+
+def _patch(name: str) -> Checked:
+    patch, document = load_patch(name)
+    return Checked(patch.patch, patched(patch, document), must=patch.refuted)
+
+
+def _check(one: Checked, options: Options, console: Console) -> None:
+    for task in _tasks(one, options):
+        if one.must and one.must in one.refuted() and not options.sizes:
+            break
+        with console.status("") as status:
+            label = f"{one.name} {task.sizes}, {task.regime}"
+
+            def tell(states: int, label: str = label) -> None:
+                status.update(f"{label}: {states:,} states")  # noqa: B023 - called only while this status is shown
+
+            tell(0)
+            found = run(task.program, task.engines, task.regime, options.reduced, options.max_states, tell)
+        one.runs.append(found)
+    if not one.must:
+        taken = {edge for found in one.runs for edge in found.edges}
+        one.never, one.faulty, one.unseen = gaps(one.program, taken)
+
+
+def _tasks(one: Checked, options: Options) -> list[Task]:
+    """A patch is tried at growing sizes until its property is refuted."""
+    if not one.must or options.sizes:
+        return tasks(one.program, options.sizes, options.quick)
+    sizes = ("1+1", "2+1", "1+2") if len(one.program.roles) == 2 else ("1", "2", "3")
+    regimes = [task.regime for task in tasks(one.program, ["+".join("1" for _ in one.program.roles)])]
+    return [Task(one.program, size, regime) for size in sizes for regime in (CALM, CANCEL) if regime in regimes]

@@ -1,0 +1,30 @@
+"""`elasticfsm check`: the model checker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def check(
+    specs: Annotated[
+        list[str] | None, typer.Argument(help="Protocols by name or path; default: all, and every shipped patch.")
+    ] = None,
+    patch: Annotated[
+        list[str] | None, typer.Option("--patch", help="A patch by name or path; its property must be refuted.")
+    ] = None,
+    sizes: Annotated[
+        list[str] | None, typer.Option("--sizes", help="Engines of each role, as in 2+1; may be repeated.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write everything that was found to this file.")] = None,
+    unreduced: Annotated[bool, typer.Option("--unreduced", help="Explore every interleaving, without reductions.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes only, in seconds.")] = False,
+    max_states: Annotated[int, typer.Option("--max-states", min=1, help="Give up a run beyond this many states.")] = 4_000_000,
+) -> None:
+    """Explore every reachable interleaving of protocols; exit 1 if one is refuted or a patch is not."""
+    from elasticfsm.check.run import Options, check
+
+    options = Options(list(sizes or []), not unreduced, quick, max_states)
+    raise typer.Exit(check(list(specs or []), list(patch or []), options, as_json=json))
