@@ -22,10 +22,10 @@ from elasticfsm.errors import DeadlineExpired, ElasticError, EngineDied, Operati
 from elasticfsm.journal import Journal
 from elasticfsm.mailbox import Letter
 
-from . import wire
+from . import gpus, wire
 from .coordinator import Change, Coordinator, Sizes, change
-from .engine.checkpoint import Checkpoint
 from .engine.config import ModelConfig
+from .engine.generated import Source, open_checkpoint
 from .experts import audit
 from .launch import Launcher
 from .operation import Operation, Operations, Record, new_id
@@ -49,7 +49,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     its end. `journal`: where journals are kept; by default in that directory. `launch`: start engines as processes;
     else somebody else starts `elasticfsm engine --join ADDRESS --operation ID` for the ids that the record names.
     A rebalance is due every `eplb_interval` steps and looks at the loads of the last `eplb_window`. `verify_experts`:
-    every slot is compared with the checkpoint after every rebalance and every switch.
+    every slot is compared with the checkpoint after every rebalance and every switch. `device`: "cuda" puts engines on
+    the machine's GPUs, fewest engines first, with bfloat16, NCCL and graphs.
     """
 
     slots: int = 0
@@ -67,6 +68,7 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     launch: bool = True
     deadlines: dict[str, float] = {}
     faults: tuple[str, ...] = ()
+    device: wire.Device = "cpu"
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -88,7 +90,7 @@ class Deployment:
 
     def __init__(self, model: Path | str, size: int, options: Options) -> None:
         self.config = ModelConfig.read(model)
-        checkpoint = Checkpoint(model, self.config)  # a truncated file is refused here, before any process is started
+        checkpoint = open_checkpoint(model, self.config)  # a truncated file is refused here, before anything starts
         self._sums = _expert_sums(checkpoint, self.config) if options.verify_experts else ()
         self.model = Path(model).resolve()
         slots = options.slots or default_slots(self.config.num_experts, size)
@@ -143,7 +145,7 @@ class Deployment:
         self._thread = threading.Thread(target=self._serve, name="hub", daemon=True)
         self._thread.start()
         self._stack.callback(self._stop_thread)
-        self._launcher = Launcher(self.journals)
+        self._launcher = Launcher(self.journals, seats=gpus.seats() if options.device == "cuda" else None)
         self._stack.callback(self._launcher.close)
 
     def _own_directory(self) -> Path:
@@ -333,6 +335,7 @@ class Deployment:
             expert_sums=self._sums,
             journal=str(self.journals.resolve()),
             faults=self.options.faults,
+            device=self.options.device,
         )
         welcome = wire.Welcome(sender=wire.COORDINATOR, instance=self.instance, settings=settings)
         turned = self.roster.hello(message, welcome)
@@ -401,7 +404,7 @@ class Deployment:
         return "its last words: " + " | ".join(lines[-LOG_LINES:]) if lines else "it wrote nothing"
 
 
-def _expert_sums(checkpoint: Checkpoint, config: ModelConfig) -> tuple[int, ...]:
+def _expert_sums(checkpoint: Source, config: ModelConfig) -> tuple[int, ...]:
     scratch = audit.scratch(config.hidden_size, config.moe_intermediate_size)
     return audit.sums_of(checkpoint, config.num_hidden_layers, config.num_experts, *scratch)
 

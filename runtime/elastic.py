@@ -18,6 +18,7 @@ from elasticfsm.mailbox import Letter
 from elasticfsm.monitor import Monitor, Violation
 from elasticfsm.protocol import Step
 
+from .creation import Limits
 from .experts.audit import Audit
 from .experts.cadence import Cadence, Pace, synchronous
 from .experts.placement import Placement
@@ -75,6 +76,7 @@ class Elastic:
     """Everything of one engine but its core. `begin`, `bootstrap`, `turn` and `close` belong to the main loop.
 
     `post(letter, peers)` carries a letter to the coordinator, or to these peers when there are any; it must not block.
+    `backend` is what the groups are made of, `wrap` may replace adapters, as an engine with device streams does.
     `transfers` are offered the expert slots, which must not change their address from here on.
     """
 
@@ -92,13 +94,16 @@ class Elastic:
         eplb: Eplb = DEFAULT_EPLB,
         experts: type[Experts] = Experts,
         step_seconds: float = 60.0,
+        backend: str = "gloo",
+        limits: Limits | None = None,
+        wrap: Callable[[dict[str, object]], None] = lambda adapters: None,
     ) -> None:
         self.engine = engine
         self.journal = journal
         self.transfers = transfers
         self.board = Board()
         self.monitor = Monitor(engine, journal, on_refused=self._refused)
-        self.groups = Groups(store, self.monitor)
+        self.groups = Groups(store, self.monitor, limits=limits, backend=backend)
         self.removing: tuple[str, ...] = ()
         self._core = core
         self._post = post
@@ -133,6 +138,7 @@ class Elastic:
             "experts": experts(self.experts, lambda: self._closing),
             "requests": RequestSteps(core),
         }
+        wrap(self.adapters)
         self.machines = Interpreter(
             engine,
             synchronous(base) if eplb.pace == "sync" else base,

@@ -16,9 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
+
+if TYPE_CHECKING:
+    from .gpus import Seats
 
 T = TypeVar("T")
 
@@ -66,8 +69,9 @@ class Launcher:
     process ends.
     """
 
-    def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, logs: Path, environment: Mapping[str, str] | None = None, seats: Seats | None = None) -> None:
         self._logs = logs
+        self._seats = seats
         self._environment = {**os.environ, **_ONE_THREAD, **(environment or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, int] = {}
@@ -104,6 +108,7 @@ class Launcher:
                 status = process.poll()
                 if status is not None:
                     del self._processes[engine]
+                    self._free(engine)
                     self._ended[engine] = status
             ended, self._ended = self._ended, {}
         return ended
@@ -115,8 +120,9 @@ class Launcher:
         for process in chosen.values():
             process.terminate()
         limit = time.monotonic() + grace
-        for process in chosen.values():
+        for engine, process in chosen.items():
             self._reap(process, limit)
+            self._free(engine)
 
     def kill(self, engine: str) -> None:
         """SIGKILL, for an engine that was declared dead; idempotent."""
@@ -156,17 +162,22 @@ class Launcher:
     def _spawn(self, engine: str, command: list[str]) -> None:
         if engine in self._processes:
             raise RequestRefused(f"engine {engine} runs already as process {self._processes[engine].pid}")
+        seat = self._seats.take(engine) if self._seats is not None else {}
         with self._open_log(engine) as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self._environment,
+                env={**self._environment, **seat},
                 start_new_session=True,
             )
         with self._lock:
             self._processes[engine] = process
+
+    def _free(self, engine: str) -> None:
+        if self._seats is not None:
+            self._seats.leave(engine)
 
     def _open_log(self, engine: str) -> IO[bytes]:
         return self.log(engine).open("ab")

@@ -16,6 +16,7 @@ COORDINATOR = "coordinator"
 
 Transfer = Literal["auto", "nixl", "p2p"]
 Pace = Literal["async", "sync", "off"]
+Device = Literal["cpu", "cuda"]
 
 
 class WireError(ElasticError):
@@ -48,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     expert_sums: tuple[int, ...] = ()
     journal: str = ""
     faults: tuple[str, ...] = ()
+    device: Device = "cpu"
 
 
 class Hello(Message, frozen=True, kw_only=True):

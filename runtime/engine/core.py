@@ -11,9 +11,9 @@ from torch import Tensor
 
 from elasticfsm.errors import ModelError
 
-from .checkpoint import Checkpoint
 from .config import ModelConfig
 from .exchange import ExpertExchange
+from .generated import open_checkpoint
 from .kv_cache import BLOCK_SIZE, BlockPool, KVCache, block_bytes
 from .model import DEFAULT_MAX_TOKENS, Model
 from .request import Request
@@ -30,12 +30,21 @@ class EngineCore:
     `slot_tensors`, `set_routing` and `take_loads` are what the rebalancing of experts works on.
     """
 
-    def __init__(self, directory: Path | str, slots_per_rank: int, max_tokens: int = DEFAULT_MAX_TOKENS) -> None:
+    spare_blocks = 0  # cache blocks that are never handed out
+
+    def __init__(
+        self,
+        directory: Path | str,
+        slots_per_rank: int,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
         """Read the config and allocate; raises ModelError when DIRECTORY holds no model for this engine."""
         self.directory = Path(directory)
         self.config = ModelConfig.read(directory)
-        self.model = Model.allocate(self.config, slots_per_rank, max_tokens)
-        self.routing = ExpertRouting(self.config.num_experts, slots_per_rank)
+        self.model = Model.allocate(self.config, slots_per_rank, max_tokens, dtype, device)
+        self.routing = ExpertRouting(self.config.num_experts, slots_per_rank, device=device)
         self.cache: KVCache | None = None
         self.scheduler = self._scheduler(0)
         self._loads = self._no_loads()
@@ -46,7 +55,7 @@ class EngineCore:
         """Fill all weights from the checkpoint: RANK's slots of an int [layers, world_size * slots_per_rank]."""
         slots = self.model.slots_per_rank
         own = np.asarray(physical_to_logical)[:, rank * slots : (rank + 1) * slots]
-        checkpoint = Checkpoint(self.directory, self.config)
+        checkpoint = open_checkpoint(self.directory, self.config)
         self.model.load_non_experts(checkpoint)
         self.model.load_experts(own.tolist(), checkpoint)
 
@@ -67,13 +76,14 @@ class EngineCore:
 
     def blocks_for(self, memory_bytes: int) -> int:
         """How many cache blocks fit into MEMORY_BYTES: what this engine proposes to the others."""
-        return memory_bytes // block_bytes(self.config)
+        return memory_bytes // block_bytes(self.config, dtype=self.model.dtype)
 
     def allocate_cache(self, blocks: int) -> None:
         """Allocate the KV cache, once, before the first request."""
         if blocks < 1 or self.cache is not None:
             raise ModelError(f"cannot allocate a cache of {blocks} blocks; expected at least 1, once per engine")
-        self.cache = KVCache.allocate(self.config, blocks)
+        total = blocks + self.spare_blocks
+        self.cache = KVCache.allocate(self.config, total, device=self.model.device, dtype=self.model.dtype)
         self.scheduler = self._scheduler(blocks)
 
     # -- requests ----------------------------------------------------------------------------------------------
@@ -111,4 +121,5 @@ class EngineCore:
         return Scheduler(pool, self.model.max_tokens, self.config.max_position_embeddings, self.config.vocab_size)
 
     def _no_loads(self) -> Tensor:
-        return torch.zeros(self.config.num_hidden_layers, self.config.num_experts, dtype=torch.int64)
+        shape = self.config.num_hidden_layers, self.config.num_experts
+        return torch.zeros(shape, dtype=torch.int64, device=self.model.device)

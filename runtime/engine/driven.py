@@ -17,6 +17,7 @@ from ..wire import Settings, Submit, Token
 from .core import EngineCore
 from .exchange import GroupExchange
 from .request import Request
+from .step import StepResult
 
 Deliver = Callable[[tuple[Token, ...]], None]
 GiveBack = Callable[[tuple[tuple[str, int, int, str], ...]], None]
@@ -30,7 +31,7 @@ class DrivenCore:
     """
 
     def __init__(self, settings: Settings, deliver: Deliver, give_back: GiveBack) -> None:
-        self.engine = EngineCore(settings.model, settings.slots, settings.max_tokens)
+        self.engine = self.make_engine(settings)
         config = self.engine.config
         self._memory = _Memory(
             self.engine, LoadWindow(settings.eplb_window, config.num_hidden_layers, config.num_experts)
@@ -40,6 +41,14 @@ class DrivenCore:
         self.steps = 0
         self._deliver = deliver
         self._give_back = give_back
+
+    def make_engine(self, settings: Settings) -> EngineCore:
+        """The core of this kind of engine."""
+        return EngineCore(settings.model, settings.slots, settings.max_tokens)
+
+    def step(self, generation: Generation) -> StepResult:
+        """One step of the core on the groups of a generation."""
+        return self.engine.forward(GroupExchange(generation.ep))
 
     # -- for the library ---------------------------------------------------------------------------------------
 
@@ -54,7 +63,7 @@ class DrivenCore:
 
     def forward(self, generation: Generation) -> None:
         """One step of all ranks; tokens go out as soon as they are there."""
-        result = self.engine.forward(GroupExchange(generation.ep))
+        result = self.step(generation)
         self._memory.window.add(self.engine.take_loads())
         self.steps += 1
         if result.events:

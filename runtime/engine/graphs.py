@@ -69,10 +69,11 @@ class StepGraph:
         The kernels run once before, on inputs that are all padding, without the group: nothing is loaded while
         recording. Nothing here waits for the device as a whole.
         """
-        stream = torch.cuda.Stream()
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         blank = PaddedInputs(inputs.rows, inputs.blocks, inputs.scratch, model.device)
-        spare = PaddedOutputs(inputs.rows, *outputs.load.shape, model.device)
+        layers, experts = outputs.load.shape
+        spare = PaddedOutputs(inputs.rows, layers, experts, model.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             padded_step(model, blank, spare, cache, routing, _Alone(self.group.rank, self.group.size))

@@ -40,7 +40,6 @@ class GpuCore(EngineCore):
         directory: Path | str,
         slots_per_rank: int,
         max_tokens: int,
-        window: int = 200,
         *,
         device: str = "cuda",
         dtype: torch.dtype = torch.bfloat16,
@@ -49,14 +48,13 @@ class GpuCore(EngineCore):
         self._graphs: dict[NcclGroup, StepGraph] = {}
         self._routings: dict[int, ExpertRouting] = {}
         self._use_graphs = graphs
-        super().__init__(directory, slots_per_rank, max_tokens, window, device=device, dtype=dtype)
+        super().__init__(directory, slots_per_rank, max_tokens, device=device, dtype=dtype)
         refuse_inexact(self.config.num_experts, dtype)
         self.replayed = self.eager = 0
         self._sampled = torch.zeros(max_tokens, dtype=torch.int64, pin_memory=device != "cpu")
         self._inputs: PaddedInputs | None = None
         layers, experts = self.config.num_hidden_layers, self.config.num_experts
         self._outputs = PaddedOutputs(max_tokens, layers, experts, self.model.device)
-        self._load = torch.zeros(layers, experts, dtype=torch.int64, device=self.model.device)
 
     def allocate_cache(self, blocks: int) -> None:
         """Allocate the cache, and the inputs of captured steps."""
@@ -77,6 +75,12 @@ class GpuCore(EngineCore):
     def set_routing(self, layer: int, physical_to_logical: IntArray) -> None:
         """Route LAYER in generations of the size that the placement is for."""
         self.routing_for(len(physical_to_logical) // self.model.slots_per_rank).set_layer(layer, physical_to_logical)
+
+    def take_loads(self) -> Tensor:
+        """Own tokens sent to each expert since the last call, on the device; counting starts anew."""
+        loads = self._outputs.load.clone()
+        self._outputs.load.zero_()
+        return loads
 
     # -- graphs ------------------------------------------------------------------------------------------------
 
@@ -108,14 +112,14 @@ class GpuCore(EngineCore):
             rows = self._eagerly(GroupExchange(group), chunks)
         sampled = self._fetch(rows, group, within)
         events = self.scheduler.commit(chunks, sampled)
-        return StepResult(events, sum(chunk.count for chunk in chunks), self._load)
+        return StepResult(events, sum(chunk.count for chunk in chunks), self._outputs.load)
 
     def forward(self, exchange: ExpertExchange) -> StepResult:
         """One eager step on a given exchange."""
         chunks = self.scheduler.schedule()
         rows = self._eagerly(exchange, chunks)
         events = self.scheduler.commit(chunks, rows.tolist())
-        return StepResult(events, sum(chunk.count for chunk in chunks), self._load)
+        return StepResult(events, sum(chunk.count for chunk in chunks), self._outputs.load)
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -125,9 +129,6 @@ class GpuCore(EngineCore):
         self._inputs.fill(chunks)
         graph.replay(len(self.model.layers))
         self.replayed += 1
-        self._load.copy_(self._outputs.load)
-        self._loads.add(self._load)
-        self._outputs.load.zero_()
         wanted = [row for row, chunk in enumerate(chunks) if chunk.samples]
         rows = self._outputs.tokens[: len(chunks)]
         return rows if len(wanted) == len(chunks) else rows[torch.tensor(wanted, dtype=torch.int64, device=rows.device)]
@@ -137,8 +138,8 @@ class GpuCore(EngineCore):
             raise ModelError("the engine has no KV cache yet; agree on its size and allocate it before the first step")
         batch = build_batch(chunks, self.config, self.cache.block_size, self.model.device)
         routing = self.routing_for(exchange.world_size)
-        logits, self._load = self.model.forward(batch, self.cache, routing, exchange)
-        self._loads.add(self._load)
+        logits, load = self.model.forward(batch, self.cache, routing, exchange)
+        self._outputs.load += load
         self.eager += 1
         return logits.argmax(dim=-1)
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -154,7 +155,7 @@ class EngineProcess:
     def _build(self, settings: wire.Settings) -> None:
         torch.set_num_threads(1)
         me = self.joining.engine
-        core = DrivenCore(settings, self._deliver, self._give_back)
+        core, extra = _core_for(settings, self._deliver, self._give_back)
         config = core.engine.config
         journal = Journal(settings.journal, me, self.instance)
         transfers = Transfers(me, settings.transfer, lambda text: self._say(journal, text))
@@ -170,6 +171,7 @@ class EngineProcess:
             ended=self._ended,
             eplb=Eplb(settings.eplb, settings.eplb_interval, settings.expert_sums),
             experts=experts_with(settings.faults, me),
+            **extra,
         )
         self.role = "waiting"
 
@@ -293,6 +295,16 @@ class EngineProcess:
         if self.elastic is None:
             raise RequestRefused("the engine was not welcomed yet")
         return self.elastic
+
+
+def _core_for(settings: wire.Settings, *ways: Any) -> tuple[DrivenCore, dict[str, Any]]:
+    """The core for the device of the settings, and what the library has to know of it."""
+    if settings.device == "cpu":
+        return DrivenCore(settings, *ways), {}
+    from .driven_gpu import LIMITS, GpuDriven, on_own_streams
+
+    core = GpuDriven(settings, *ways)
+    return core, {"backend": "nccl", "limits": LIMITS, "wrap": lambda adapters: on_own_streams(adapters, core.stream)}
 
 
 def _letter(message: wire.Protocol | wire.Wake) -> Letter:

@@ -31,15 +31,18 @@ def check_tokens(
     tie: float = 1e-4,
     batch_tokens: int = 2048,
     progress: Callable[[int, int], None] | None = None,
+    device: str = "cpu",
 ) -> list[Mismatch]:
-    """Compare STREAMS, pairs of prompt ids and generated ids, with greedy float32 decoding of transformers' model.
+    """Compare STREAMS, pairs of prompt ids and generated ids, with greedy decoding of transformers' model.
+
+    In float32 on a CPU, in bfloat16 on a GPU, as engines there compute.
 
     Teacher forcing: one forward over prompt and generated tokens tells the reference's choice at each position given
     the tokens before it, so that one wrong token does not make all later ones wrong. A token also counts as right when
     its logit is less than TIE below the best. PROGRESS is called with (streams done, streams). Imports transformers
     (seconds). Loads the whole model into this process; blocks.
     """
-    model = load_reference(model_dir)
+    model = load_reference(model_dir, device)
     found: list[Mismatch] = []
     done = 0
     for indices in _batches(streams, batch_tokens):
@@ -50,13 +53,15 @@ def check_tokens(
     return sorted(found, key=lambda mismatch: (mismatch.request, mismatch.position))
 
 
-def load_reference(model_dir: Path | str) -> Any:
-    """transformers' Qwen3MoeForCausalLM of MODEL_DIR in float32, without progress bars."""
+def load_reference(model_dir: Path | str, device: str = "cpu") -> Any:
+    """transformers' Qwen3MoeForCausalLM of MODEL_DIR, without progress bars: float32 on a CPU, bfloat16 on a GPU."""
     # By name: a type checker that follows the import would read all of transformers.
     transformers = importlib.import_module("transformers")
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.Qwen3MoeForCausalLM.from_pretrained(str(model_dir), dtype=torch.float32)
-    return model.eval()
+    model = transformers.Qwen3MoeForCausalLM.from_pretrained(
+        str(model_dir), dtype=torch.float32 if device == "cpu" else torch.bfloat16
+    )
+    return model.eval().to(device)
 
 
 def _batches(streams: Sequence[Stream], batch_tokens: int) -> Iterator[list[int]]:
@@ -76,12 +81,13 @@ def _batches(streams: Sequence[Stream], batch_tokens: int) -> Iterator[list[int]
 def _check_batch(model: Any, streams: Sequence[Stream], indices: list[int], tie: float) -> list[Mismatch]:
     # Padding stands on the right, where a causal model's earlier positions cannot see it: no mask is needed.
     texts = [torch.tensor([*streams[index][0], *streams[index][1]], dtype=torch.int64) for index in indices]
-    hidden = model.model(input_ids=torch.nn.utils.rnn.pad_sequence(texts, batch_first=True), use_cache=False)[0]
+    padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True).to(model.device)
+    hidden = model.model(input_ids=padded, use_cache=False)[0]
     found = []
     for row, index in enumerate(indices):
         prompt, generated = streams[index]
         first = len(prompt) - 1
-        logits = model.lm_head(hidden[row, first : first + len(generated)])
+        logits = model.lm_head(hidden[row, first : first + len(generated)]).float().cpu()
         found += _wrong(index, logits, torch.tensor(generated, dtype=torch.int64), tie)
     return found
 

@@ -14,6 +14,7 @@ from elasticfsm.errors import TransferError
 
 from ..deadline import Cancelled, Deadline
 from .regions import Region, as_bytes
+from .sums import device_checksum
 
 Kind = Literal["nixl", "p2p"]
 
@@ -154,8 +155,9 @@ class Transfer(Protocol):
 
 
 def checksum(tensor: Tensor) -> int:
-    """Return the CRC-32 of a tensor's bytes. A tensor on a GPU is copied to the host first."""
-    return zlib.crc32(as_bytes(tensor).cpu().numpy().data)
+    """Return a sum of a tensor's bytes, 32 bits: CRC-32 on the host, another one (sums.py) on a GPU, where they lie."""
+    raw = as_bytes(tensor)
+    return device_checksum(raw) if raw.is_cuda else zlib.crc32(raw.numpy().data)
 
 
 def decode_offer(offer: bytes, peer: str, kind: Kind) -> Offer:
