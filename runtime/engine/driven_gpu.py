@@ -1,0 +1,100 @@
+"""The reference engine on a GPU as the library drives it: streams by thread, graphs by generation."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..creation import Limits
+from ..deadline import Cancelled
+from ..groups import Generation
+from ..wire import Settings
+from .core import EngineCore
+from .driven import DrivenCore
+from .on_gpu import GpuCore
+from .step import StepResult
+
+STEP_SECONDS = 60.0
+LIMITS = Limits(connect=60.0)  # a communicator of engines that share a GPU takes seconds
+SWITCH_INTERVAL = 0.0005  # seconds after which a thread that captures lets the main loop have the interpreter
+BESIDE = ("weights", "cache", "rehearsal", "graphs", "experts", "placement", "groups")  # adapters of other threads
+
+
+class GpuDriven(DrivenCore):
+    """DrivenCore in VRAM. The main loop has a stream of its own: the default stream would wait for all others."""
+
+    def __init__(self, *args: Any) -> None:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        torch.cuda.set_stream(self.stream)
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        super().__init__(*args)
+
+    def make_engine(self, settings: Settings) -> EngineCore:
+        """A core in VRAM, bfloat16."""
+        graphs = os.environ.get("ELASTICFSM_GRAPHS", "1") != "0"
+        return GpuCore(settings.model, settings.slots, settings.max_tokens, graphs=graphs)
+
+    def step(self, generation: Generation) -> StepResult:
+        """Replayed when all requests decode, else eager."""
+        engine = self.engine
+        if not isinstance(engine, GpuCore):
+            return super().step(generation)
+        return engine.step(generation, STEP_SECONDS)
+
+    def prepare(self, generation: Generation, cancelled: Cancelled) -> None:
+        """Capture the graphs of a generation that is not active yet."""
+        if isinstance(self.engine, GpuCore):
+            self.engine.prepare(generation, cancelled)
+
+
+class OnOwnStream:
+    """An adapter whose methods, when called beside the main loop, run on a stream of the calling thread.
+
+    It begins behind what the main loop has queued so far (rows that were just stored, say), and a method returns
+    only when the device has done its part: whoever hears that a step has ended may rely on its bytes.
+    """
+
+    def __init__(self, adapter: object, main: Any) -> None:
+        self._adapter = adapter
+        self._main = main
+        self._home = threading.get_ident()
+        self._streams: dict[int, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._adapter, name)
+        return self._wrapped(found) if callable(found) else found
+
+    def _wrapped(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(*args: Any, **keywords: Any) -> Any:
+            if threading.get_ident() == self._home:
+                return method(*args, **keywords)
+            stream = self._stream()
+            stream.wait_stream(self._main)
+            with torch.cuda.stream(stream):
+                try:
+                    return method(*args, **keywords)
+                finally:
+                    stream.synchronize()
+
+        return call
+
+    def _stream(self) -> Any:
+        thread = threading.get_ident()
+        if thread not in self._streams:
+            self._streams[thread] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        return self._streams[thread]
+
+
+def on_own_streams(adapters: dict[str, object], main: Any) -> None:
+    """Wrap, in place, the adapters whose steps run beside the main loop."""
+    for name in BESIDE:
+        if name in adapters:
+            adapters[name] = OnOwnStream(adapters[name], main)
