@@ -28,7 +28,7 @@ class Running:
         self.deployments: list[Deployment] = []
 
     def start(self, size: int, **options: Any) -> Deployment:
-        options = {"slots": 16, "rebalance_steps": 60, "journal": str(self.directory)} | options
+        options = {"slots": 16, "eplb_interval": 60, "journal": str(self.directory)} | options
         deployment = Deployment.start(PSALTER, size, Options(**options))
         self.deployments.append(deployment)
         return deployment
