@@ -12,6 +12,8 @@ from elasticfsm.errors import RequestRefused
 
 from .nccl import ENVIRONMENT
 
+LIBRARY = "ELASTICFSM_NCCL"  # path of a libnccl.so.2 to use instead of torch's: several engines on one GPU need 2.32
+
 
 class Seats:
     """The GPUs of this machine; engines take the one with fewest engines, lowest number first. Any thread.
@@ -34,6 +36,8 @@ class Seats:
         names = visible if visible != [""] else [str(gpu) for gpu in range(self._gpus)]
         order = [names[(own + step) % self._gpus] for step in range(self._gpus)]
         given = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+        if os.environ.get(LIBRARY):
+            given["LD_PRELOAD"] = os.environ[LIBRARY]
         return {**given, "CUDA_VISIBLE_DEVICES": ",".join(order)}
 
     def leave(self, engine: str) -> None:

@@ -1,0 +1,44 @@
+"""The experts of a layer three ways, at the shape of Qwen3-30B-A3B: a grouped product, a loop, all for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from ...engine.grouped import run_grouped_experts
+from ...engine.moe import run_local_experts
+from .machine import event_ms
+
+HIDDEN, WIDTH, EXPERTS, TOP_K = 2048, 768, 128, 8
+
+
+def compare(tokens: int = 64, experts: int = EXPERTS) -> dict[str, Any]:
+    """Milliseconds of each way and how far the grouped one is from float32, relative."""
+    device = "cuda"
+    hidden = torch.randn(tokens, HIDDEN, device=device, dtype=torch.bfloat16)
+    gate_up = torch.randn(experts, 2 * WIDTH, HIDDEN, device=device, dtype=torch.bfloat16) * HIDDEN**-0.5
+    down = torch.randn(experts, HIDDEN, WIDTH, device=device, dtype=torch.bfloat16) * WIDTH**-0.5
+    slots = torch.stack([torch.randperm(experts, device=device)[:TOP_K] for _ in range(tokens)])
+    weights = torch.softmax(torch.randn(tokens, TOP_K, device=device), dim=-1).to(torch.bfloat16)
+    exact = run_local_experts(hidden.float(), weights.float(), slots, gate_up.float(), down.float())
+    found = run_grouped_experts(hidden, weights, slots, gate_up, down).float()
+    return {
+        "tokens": tokens,
+        "experts": experts,
+        "grouped_ms": event_ms(lambda: run_grouped_experts(hidden, weights, slots, gate_up, down)),
+        "loop_ms": event_ms(lambda: run_local_experts(hidden, weights, slots, gate_up, down), repeats=5),
+        "dense_ms": event_ms(lambda: _dense(hidden, weights, slots, gate_up, down)),
+        "relative_error": float((found - exact).norm() / exact.norm()),
+        "bytes_ms_at_4TBs": (gate_up.nbytes + down.nbytes) / 4.3e12 * 1e3,
+    }
+
+
+def _dense(
+    hidden: torch.Tensor, weights: torch.Tensor, slots: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    share = torch.zeros(len(hidden), gate_up.shape[0], dtype=weights.dtype, device=hidden.device)
+    share.scatter_(1, slots, weights)
+    gate, up = torch.matmul(hidden[None], gate_up.transpose(1, 2)).chunk(2, dim=-1)
+    return (torch.matmul(F.silu(gate) * up, down.transpose(1, 2)) * share.t()[:, :, None]).sum(dim=0)
