@@ -51,10 +51,6 @@ def describe() -> dict[str, Any]:
     need_gpu()
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.run(query, capture_output=True, text=True, check=False)
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "date": time.strftime("%Y-%m-%d"),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
