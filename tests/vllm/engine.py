@@ -194,6 +194,9 @@ class Engine(DPEngineCoreProc):
     def finished(self) -> bool:
         return not self.scheduler.left
 
+    def idle(self) -> bool:
+        return not self.engines_running
+
     def commit_prepared_elastic_ep(self) -> None:
         self.committed_at = time.monotonic()
         super().commit_prepared_elastic_ep()

@@ -172,6 +172,7 @@ class Client:
             self.serve([0, 1, 2], "between")
             self.scale_down()
             self.serve([0, 1], "after")
+            self.until(lambda: all(self.call([0, 1], "idle")), "the end of the wave")
             for rank in (0, 1):
                 self.post(rank, "leave")
             self.until(lambda: len(self.ends) == 3, "the end of all engines", 20)
