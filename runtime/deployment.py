@@ -159,8 +159,13 @@ class Deployment:
         """Send a request; RequestRefused when it is empty, or the deployment has ended."""
         return self.router.submit(prompt, max_new_tokens, stop_tokens)
 
-    def scale(self, size: int, remove: Iterable[str] = (), operation: str = "") -> Operation:
+    def scale(
+        self, size: int, remove: Iterable[str] = (), operation: str = "", launch: bool | None = None
+    ) -> Operation:
         """Begin to grow or shrink to `size` engines; returns the handle at once.
+
+        With `launch` off (default: as the options say) somebody else starts the new engines: those among the record's
+        participants that are no members yet, each with `--join ADDRESS --operation ID --engine-id`.
 
         RequestRefused for an impossible size, OperationRunning while another one runs; nothing was changed then. The
         same request again joins the running operation. The same size is completed at once.
@@ -183,7 +188,7 @@ class Deployment:
                 self.sizes,
                 self._store.address,
                 roster=self.roster,
-                launcher=self._launcher if self.options.launch else None,
+                launcher=self._launcher if (self.options.launch if launch is None else launch) else None,
                 router=self.router,
                 address=self.address,
                 journal=self._journal,
