@@ -1,0 +1,51 @@
+"""Engines that somebody else starts: who comes for the running operation is let in, everybody else is turned away."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def engine(deployment, operation, name):
+    command = [sys.executable, "-m", "elasticfsm", "engine", "--join", deployment.address]
+    command += ["--operation", operation, "--engine-id", name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def turned_away(process):
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 or process.returncode == 2, out
+    return out
+
+
+@pytest.mark.parametrize("address", ["", "tcp://127.0.0.1:*"])
+def test_an_engine_started_by_somebody_else_joins_the_operation_it_was_started_for(running, address):
+    deployment = running.start(1, address=address)
+    running.request(2, 100)
+    operation = deployment.scale(2, launch=False)
+    (name,) = [each for each in operation.status().participants if each not in deployment.members]
+    with engine(deployment, operation.id, name) as joiner:
+        try:
+            assert operation.wait(60).phase == "completed"
+            running.request(4)
+            running.finish()
+            running.close()
+            joiner.communicate(timeout=30)
+        finally:
+            joiner.kill()
+    assert joiner.returncode == 0
+
+
+def test_engines_for_another_operation_or_under_a_strange_name_are_turned_away(running):
+    deployment = running.start(1)
+    operation = deployment.scale(2, launch=False)
+    (name,) = [each for each in operation.status().participants if each not in deployment.members]
+    strangers = [engine(deployment, "op-of-yesterday", name), engine(deployment, operation.id, "e99")]
+    texts = [turned_away(stranger) for stranger in strangers]
+    assert f"came for operation op-of-yesterday, expected {operation.id}" in texts[0]
+    assert "no operation expects an engine of this id" in texts[1]
+    assert operation.record.phase == "preparing"
+    operation.cancel()
+    assert operation.wait(60).phase == "aborted"
