@@ -65,7 +65,7 @@ class NixlTransfer:
         self._regions: dict[str, Region] = {}
         self._registered: dict[str, Any] = {}
         self._peers: dict[str, _Peer] = {}
-        self._registrations = 0
+        self._runs: dict[int, list[Run]] = {}  # of every registration held
         self._quarantine: list[Read] = []
         self._described: set[str] = set()  # regions that peers may be connecting to
         self._dead: set[str] = set()  # agents that failed once; their engines come back under another name
@@ -92,7 +92,7 @@ class NixlTransfer:
     @property
     def registrations(self) -> int:
         """How many memory registrations are held, quarantined ones included."""
-        return self._registrations
+        return len(self._runs)
 
     @property
     def quarantined(self) -> int:
@@ -280,13 +280,18 @@ class NixlTransfer:
             landing.registered, landing.tensors = None, []
 
     def _register(self, runs: Sequence[Run]) -> Any:
+        """Register memory that is not registered yet: NIXL deregisters by address, so two that overlap end together."""
+        for mine in self._runs.values():
+            clash = next((run for run in runs for other in mine if run.overlaps(other)), None)
+            if clash is not None:
+                raise TransferError(f"{clash.nbytes} bytes at {clash.address:#x} are registered already")
         registered = self.agent.register_memory(self._descriptors(runs))
-        self._registrations += 1
+        self._runs[id(registered)] = list(runs)
         return registered
 
     def _deregister(self, agent: Any, descriptors: Any) -> None:
         agent.deregister_memory(descriptors)
-        self._registrations -= 1
+        self._runs.pop(id(descriptors), None)
 
     def _descriptors(self, runs: Sequence[Run]) -> Any:
         memory = runs[0].memory if runs else "DRAM"

@@ -27,6 +27,11 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
         """First address behind the run."""
         return self.address + self.nbytes
 
+    def overlaps(self, other: Run) -> bool:
+        """Whether both hold some byte."""
+        same = (self.device, self.memory) == (other.device, other.memory)
+        return same and self.address < other.end and other.address < self.end
+
 
 class Region(msgspec.Struct, frozen=True):
     """A named sequence of runs that peers address by byte offset into their concatenation."""
