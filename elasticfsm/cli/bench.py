@@ -1,0 +1,139 @@
+"""`elasticfsm bench NAME`: what things cost, as ratios measured side by side in one run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="What things cost, as ratios measured side by side in one run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+@app.command("eplb")
+def eplb(
+    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+    reference: Annotated[bool, typer.Option(help="Beside DeepSeek's and vLLM's (tools/eplb-venv).")] = False,
+    venv: Annotated[Path, typer.Option(help="Where tools/eplb-venv put them.")] = Path(".venv-eplb"),
+    seed: Annotated[int, typer.Option(help="Of the loads.", min=0)] = 0,
+    repeats: Annotated[int, typer.Option(help="Times are medians of so many.", min=1)] = 5,
+    only: Annotated[str, typer.Option(help="Only cases whose name holds this text.")] = "",
+) -> None:
+    """Compare rebalance policies: run time, balance, rows moved, and the bounds; exit 1 if a bar is missed."""
+    from contextlib import nullcontext
+
+    import msgspec
+    from rich.console import Console
+
+    from elasticfsm.errors import RequestRefused
+    from elasticfsm.runtime.bench.eplb import Reference, run
+    from elasticfsm.runtime.bench.eplb_cases import CASES
+    from elasticfsm.runtime.bench.eplb_table import show
+
+    cases = [case for case in CASES if only in case.name]
+    if not cases:
+        raise RequestRefused(
+            f"--only {only}: no case has that in its name; there are {'; '.join(case.name for case in CASES)}"
+        )
+    with Reference(venv) if reference else nullcontext() as others:
+        report = run(others, cases, seed, repeats=repeats)
+    console = Console()
+    show(report, console if console.is_terminal else Console(width=180))
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    sys.exit(1 if report.missed else 0)
+
+
+@app.command("transfer")
+def transfer(
+    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+    rounds: Annotated[int, typer.Option(help="Ratios are medians of so many.", min=1)] = 7,
+) -> None:
+    """Compare NIXL through our interface with raw NIXL and gloo, for blocks of experts; exit 1 if a bar is missed."""
+    import msgspec
+    from rich.console import Console
+
+    from elasticfsm.runtime.bench.transfer import run, show
+
+    report = run(rounds)
+    console = Console()
+    show(report, console if console.is_terminal else Console(width=180))
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    sys.exit(0 if report.ok else 1)
+
+
+@app.command("rescales")
+def rescales(
+    count: Annotated[int, typer.Option(help="Changes of size in a row.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="Of the path; without it one is drawn, and printed.", min=0)] = -1,
+    largest: Annotated[int, typer.Option(help="Sizes are 1 to this.", min=2)] = 4,
+    model: Annotated[Path | None, typer.Option(help="A Qwen3-MoE directory; default: the psalter model.")] = None,
+    eplb: Annotated[str, typer.Option(help="async or sync.")] = "async",
+    interval: Annotated[int, typer.Option(help="Steps between two rebalances.", min=1)] = 10,
+    window: Annotated[int, typer.Option(help="Steps whose loads a rebalance looks at.", min=1)] = 5,
+    seconds: Annotated[float, typer.Option(help="Of serving between two changes.", min=0.1)] = 0.5,
+    clients: Annotated[int, typer.Option(help="Clients, each with one request at a time.", min=1)] = 4,
+    json: Annotated[Path | None, typer.Option(help="Write the report here, as JSON.")] = None,
+) -> None:
+    """Rescale along a random path while experts move all the time; exit 0 only if every token and expert is right."""
+    import random
+
+    import msgspec
+    from rich.console import Console
+
+    from elasticfsm.runtime.bench.rescales import path
+    from elasticfsm.runtime.demo.report import show
+    from elasticfsm.runtime.demo.scenario import Run, Scenario
+    from elasticfsm.runtime.models import PSALTER
+
+    chosen = seed if seed >= 0 else random.SystemRandom().randrange(1 << 16)
+    sizes = path(count, chosen, 1, largest)
+    console = Console()
+    console.print(f"seed {chosen}: {' -> '.join(map(str, sizes))}", highlight=False)
+    scenario = Scenario(
+        path=sizes,
+        model=(model or PSALTER).resolve(),
+        eplb=eplb,  # type: ignore[arg-type]
+        eplb_interval=interval,
+        eplb_window=window,
+        verify_experts=True,
+        seconds=seconds,
+        clients=clients,
+        largest=largest,
+    )
+    report = Run(scenario, console, False).execute()
+    show(report, console)
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    sys.exit(0 if report.ok else 1)
+
+
+@app.command("step")
+def step(
+    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+    venv: Annotated[Path | None, typer.Option(help="Also of vLLM, in the environment of tools/vllm-venv.")] = None,
+) -> None:
+    """What an observed step costs somebody else's engine: monitor, journal, import; exit 1 if a bar is missed."""
+    import msgspec
+
+    from elasticfsm.bench.step import run
+
+    figures = run(venv)
+    for figure in figures:
+        bar = f"   below {figure.bar:g} {figure.unit}: {'missed' if figure.missed else 'kept'}" if figure.bar else ""
+        typer.echo(f"{figure.name:<52}{figure.value:>9.2f} {figure.unit}{bar}")
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
+    sys.exit(1 if any(figure.missed for figure in figures) else 0)
