@@ -26,7 +26,7 @@ from ..interpreter import Operation
 from ..transport import Mailbox, check_address
 from ..weights.choice import Transfers
 from .driven import DrivenCore
-from .faults import experts_with, swap_experts
+from .faults import experts_with, hide_nixl, swap_experts
 
 WELCOME_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 1.0
@@ -158,6 +158,7 @@ class EngineProcess:
         core, extra = _core_for(settings, self._deliver, self._give_back)
         config = core.engine.config
         journal = Journal(settings.journal, me, self.instance)
+        hide_nixl(settings.faults, me)
         transfers = Transfers(me, settings.transfer, lambda text: self._say(journal, text))
         self.core = core
         self.elastic = Elastic(

@@ -79,7 +79,10 @@ class Walker:
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            result = self._run(job)
+            try:
+                result = self._run(job)
+            except BaseException as error:  # the thread must not end silently: its machine would wait for ever
+                result = Result("failed", error=error, step="thread")
             with self._changed:
                 self.seat.finish(job, result)
                 self._changed.notify_all()
