@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from elasticfsm.check.alike import alike
 from elasticfsm.check.explore import Graph
 from elasticfsm.check.moves import Edge
+from elasticfsm.check.world import World
 from elasticfsm.compile import Program
 from elasticfsm.protocol import Guard, Machine
 
@@ -20,7 +22,18 @@ def fired(graph: Graph) -> set[Edge]:
     for number in used:
         for _, plain in graph.successors.known[number].plain:
             found.update(plain.edges)
-    return found
+    return found | (_alike(graph.world, found) if graph.reduced else set())
+
+
+def _alike(world: World, found: set[Edge]) -> set[Edge]:
+    """The same ways out of states that behave alike: the run names only one of them."""
+    more: set[Edge] = set()
+    for machines in world.machines:
+        for machine in machines:
+            for state, like in zip(machine.states, alike(machine), strict=True):
+                other = machine.states[like].name
+                more.update((name, state.name, guard) for name, where, guard in found if (name, where) == (machine.name, other))
+    return more
 
 
 def all_edges(program: Program) -> set[Edge]:

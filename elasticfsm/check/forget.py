@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from elasticfsm.check.alike import alike
 from elasticfsm.check.tables import MachineTable, StateTable
 from elasticfsm.check.world import RELEASED, Boss, Local, World
 
@@ -25,11 +26,18 @@ class Forget:
         for step in world.tables.steps():
             for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere):
                 self.watched |= mask
+        self.alike = [[alike(machine) for machine in machines] for machines in world.machines]
         self._kept: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
         self._asked: dict[int, int] = {}
 
     def local(self, local: Local) -> Local:
-        """The local state of an engine without messages and facts that cannot matter any more."""
+        """The local state of an engine without messages, facts and names of states that cannot matter any more."""
+        same = self.alike[local.role]
+        for machine, stand in enumerate(local.stands):
+            if stand is not None and same[machine][stand.state] != stand.state:
+                stands = list(local.stands)
+                stands[machine] = stand._replace(state=same[machine][stand.state])
+                local = local._replace(stands=tuple(stands))
         places = tuple(-1 if stand is None else stand.state for stand in local.stands)
         kept = self._kept.get((local.role, places))
         if kept is None:

@@ -5,7 +5,7 @@ Symmetry: the engines of a role are sorted by their local states; messages betwe
 Moves alone (singleton ample sets): a move `a` of an engine may be explored alone if it has one outcome, nobody can prevent
 or change it, it changes nothing that a property looks at, and no cycle consists of such moves only. That is so for steps
 in the middle of a list (begun lists run to their end), if no other thread of that engine can touch the same facts, names or
-groups before. Never explored alone: guards, the begin of a forward step, a switch, the end of a group, a fact that other
+groups before; and for the report that a list has ended. Never explored alone: other guards, the begin of a forward step, a switch, the end of a group, a fact that other
 engines wait for, and whatever a message may still interrupt. The rule keeps branching-time properties (Gerth, Kuiper,
 Peled, Penczek 1995: singleton or full), and tests compare it with the unreduced run.
 """
@@ -92,6 +92,8 @@ class Alone:
             return False
         if move.verb == "guard" and table.worker:
             return self._handed(local, move, moves)
+        if move.verb == "guard":
+            return self._reports(local, move)
         if move.verb not in ("step", "enter", "leave") or stand is None or step is None:
             return False
         state = table.states[stand.state]
@@ -117,6 +119,30 @@ class Alone:
             return sum(bit & mail != 0 for bits, _, _, _ in table.starts for bit in bits) == 1
         possible = [way for way in table.states[stand.state].leave if way.kind != "expired" and _possible(way, mail)]
         return len(possible) == 1
+
+    def _reports(self, local: Local, move: Move) -> bool:
+        """Whether a guard only tells the coordinator that a background list has ended.
+
+        It waits for a boundary, and so a forward step may come first. That changes nothing but the moment of the report:
+        every state in which it is still to come has a twin, explored, in which it came. A deadlock stays one there.
+        """
+        stand, after = local.stands[move.machine], move.target.stands[move.machine]
+        state, then = self.world.state_of(local, move.machine), self.world.state_of(move.target, move.machine)
+        if stand is None or after is None or state is None or then is None or not self.world.bold:
+            return False
+        mail = self._reach(local, move.machine)[1]
+        others = [way for way in state.leave if way.kind not in ("done", "failed", "answer", "expired")]
+        return (
+            state.thread == "background"
+            and ended(state, stand)
+            and not then.thread
+            and not then.peers
+            and move.target.inbox == local.inbox
+            and state.serves
+            and then.serves
+            and not state.votes | then.votes
+            and not any(_possible(way, mail) for way in others)
+        )
 
     def _interruptible(self, local: Local, machine: int, state: StateTable, step: StepTable, stand: Stand) -> bool:
         """Whether a message may cancel the list, or a peer may close its side of the group."""
