@@ -1,4 +1,4 @@
-"""An engine core on a GPU: decode steps are replayed, steps with prompts run eagerly, tokens come by one late copy."""
+"""An engine core on a GPU: steps are replayed from a graph, tokens come by one late copy."""
 
 from __future__ import annotations
 
@@ -107,11 +107,12 @@ class GpuCore(EngineCore):
         chunks = self.scheduler.schedule()
         graph = self._graphs.get(group)
         if graph is not None and graph.ready and self._inputs is not None and self._inputs.fits(chunks):
-            rows = self._replay(graph, chunks)
+            rows, wanted = self._replay(graph, chunks)
         else:
             rows = self._eagerly(GroupExchange(group), chunks)
-        sampled = self._fetch(rows, group, within)
-        events = self.scheduler.commit(chunks, sampled)
+            wanted = list(range(len(rows)))
+        found = self._fetch(rows, group, within)
+        events = self.scheduler.commit(chunks, [found[row] for row in wanted])
         return StepResult(events, sum(chunk.count for chunk in chunks), self._outputs.load)
 
     def forward(self, exchange: ExpertExchange) -> StepResult:
@@ -123,15 +124,14 @@ class GpuCore(EngineCore):
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _replay(self, graph: StepGraph, chunks: Sequence[Chunk]) -> Tensor:
+    def _replay(self, graph: StepGraph, chunks: Sequence[Chunk]) -> tuple[Tensor, list[int]]:
         if self._inputs is None:
             raise ModelError("the engine has no KV cache yet")
-        self._inputs.fill(chunks)
+        sampled = self._inputs.fill(chunks)
         graph.replay(len(self.model.layers))
         self.replayed += 1
-        wanted = [row for row, chunk in enumerate(chunks) if chunk.samples]
-        rows = self._outputs.tokens[: len(chunks)]
-        return rows if len(wanted) == len(chunks) else rows[torch.tensor(wanted, dtype=torch.int64, device=rows.device)]
+        rows = self._outputs.tokens
+        return rows, sampled
 
     def _eagerly(self, exchange: ExpertExchange, chunks: Sequence[Chunk]) -> Tensor:
         if self.cache is None:

@@ -1,10 +1,15 @@
-"""A decode step of fixed shapes: what a CUDA graph captures. Rows beyond the batch are padding and change nothing."""
+"""A step of fixed shapes: what a CUDA graph captures. A row is one token, of a prompt or decoded; the rest is padding.
+
+A prompt's tokens are rows that name the same blocks: keys of all rows are stored before any row looks at them, and each
+looks only as far as its own position. So a step with prompts has the shapes of one without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -39,24 +44,33 @@ class PaddedInputs:
         self.fill(())
 
     def fits(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether every chunk is one token whose blocks a row of the table can name."""
-        return len(chunks) <= self.rows and all(
-            chunk.count == 1 and chunk.start < self.blocks * BLOCK_SIZE for chunk in chunks
-        )
+        """Whether there is a row for every token, and the table's rows can name all blocks that it sees."""
+        tokens = sum(chunk.count for chunk in chunks)
+        return tokens <= self.rows and all(chunk.start + chunk.count <= self.blocks * BLOCK_SIZE for chunk in chunks)
 
-    def fill(self, chunks: Sequence[Chunk]) -> None:
-        """Lay the chunks out, row by row; the copy is queued on the current stream. The previous step has ended."""
+    def fill(self, chunks: Sequence[Chunk]) -> list[int]:
+        """Lay the chunks out, row by row, and return the rows that are sampled.
+
+        The copy is queued on the current stream. The step before has ended.
+        """
         tokens, positions, slots, tables, count = self._cut(self._numbers)
         tokens[:], positions[:], tables[:] = 0, 0, self.scratch
         slots[:] = self.scratch * BLOCK_SIZE
-        count[0] = len(chunks)
-        for row, chunk in enumerate(chunks):
-            blocks = chunk.request.blocks
-            used = chunk.start // BLOCK_SIZE + 1
-            tokens[row], positions[row] = chunk.tokens[0], chunk.start
-            slots[row] = blocks[used - 1] * BLOCK_SIZE + chunk.start % BLOCK_SIZE
-            tables[row * self.blocks : row * self.blocks + used] = blocks[:used]
+        tables = tables.reshape(self.rows, self.blocks)
+        row, sampled = 0, []
+        for chunk in chunks:
+            rows = slice(row, row + chunk.count)
+            blocks = np.array(chunk.request.blocks[: (chunk.start + chunk.count - 1) // BLOCK_SIZE + 1])
+            places = np.arange(chunk.start, chunk.start + chunk.count)
+            tokens[rows], positions[rows] = chunk.tokens, places
+            slots[rows] = blocks[places // BLOCK_SIZE] * BLOCK_SIZE + places % BLOCK_SIZE
+            tables[rows, : len(blocks)] = blocks
+            row += chunk.count
+            if chunk.samples:
+                sampled.append(row - 1)
+        count[0] = row
         self._device.copy_(self._host, non_blocking=True)
+        return sampled
 
     def _cut(self, flat: Any) -> Any:
         rows = self.rows
