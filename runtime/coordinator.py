@@ -196,6 +196,8 @@ class Coordinator:
         """Carry a message to every engine of the receiving role; an engine gets its plan before its first one."""
         self.entered()
         for engine in self._engines.get(letter.receiver.partition(".")[2], ()):
+            if letter.message == "end" and self._absent(engine):
+                continue
             if engine not in self._planned:
                 self._planned.add(engine)
                 self._roster.send(engine, self._plan())
@@ -211,6 +213,16 @@ class Coordinator:
                     receiver=letter.receiver,
                 ),
             )
+
+    def _absent(self, engine: str) -> bool:
+        """Whether an engine that shall end has not even come; it never will, and nobody waits for its answer."""
+        member = self._roster.get(engine)
+        if member is None or member.here or not self._roster.bury(engine, "told to end before it announced itself"):
+            return False
+        if self._launcher is not None:
+            self._launcher.kill(engine)
+        self._conductor.died(engine)
+        return True
 
     def entered(self) -> None:
         """The machine entered a state: the new generation serves from `completing` on."""

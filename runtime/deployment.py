@@ -220,6 +220,9 @@ class Deployment:
             return
         self._closed = True
         self.router.close("the deployment was closed")
+        if hasattr(self, "roster"):
+            for member in self.roster.living():  # also those that somebody else started
+                self.roster.send(member.engine, wire.Exit(sender=wire.COORDINATOR, instance=self.instance))
         self._stack.close()
 
     def __enter__(self) -> Self:
