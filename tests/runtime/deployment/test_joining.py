@@ -16,7 +16,7 @@ def engine(deployment, operation, name):
 
 def turned_away(process):
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 1 or process.returncode == 2, out
+    assert process.returncode in {1, 2}, out
     return out
 
 
