@@ -256,6 +256,11 @@ def run(pipe: Any, rank: int, order: dict[str, Any]) -> None:
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
+    if rank in order.get("driven", ()):
+        from driven import Driven
+        from vllm.distributed.elastic_ep import elastic_state
+
+        elastic_state.ElasticEPScalingState = Driven
     if order.get("sabotage"):
         sabotage(order["sabotage"])
     engine = Engine(rank, size, port, order["timeout"])

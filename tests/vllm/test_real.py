@@ -52,20 +52,46 @@ def orders(directory: Path) -> list[dict[str, Any]]:
         {"name": "inverted-observe", "mode": "observe", "inverted": [0, 1], "timeout": 10},
         {"name": "inverted-off", "mode": "off", "inverted": [0, 1], "timeout": 10},
         {"name": "stopped", "mode": "observe", "stop": 1, "timeout": 60},
+        {"name": "driven-one", "mode": "off", "driven": [0]},
+        {"name": "driven-all", "mode": "off", "driven": [0, 1, 2]},
         *({"name": f"sabotage-{what}", "mode": "guard", "sabotage": what} for what in SABOTAGES),
     ]
     return [{"timeout": 30, "new": 2, "journal": str(directory / one["name"]), **one} for one in [*plain, *others]]
 
 
-@pytest.fixture(scope="module", params=RELEASES)
-def runs(request: pytest.FixtureRequest, vllm_venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    directory = tmp_path_factory.mktemp(f"vllm-{request.param}")
+FRESH = """
+import sys
+from types import SimpleNamespace
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+early = [name for name in sys.modules if "elastic_ep" in name or name.startswith("elasticfsm.embed")]
+from vllm.distributed.elastic_ep import elastic_state
+from vllm.distributed.elastic_ep.elastic_execute import ElasticEPScalingExecutor
+class Worker:
+    rank, vllm_config = 1, SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_rank=0))
+worker = Worker()
+try:
+    ElasticEPScalingExecutor(worker).execute("clear_async")
+except RuntimeError as error:
+    print(early, elastic_state.ElasticEPScalingState.__name__, elastic_state.torch.__class__.__name__, error)
+"""
+
+
+def environment_of(release: str, vllm_venv: Path) -> dict[str, str]:
+    """The environment in which the interpreter of the venv sees that release."""
     sources = vllm_venv / "sources"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    if request.param == "0.33.0":
+    if release == "0.33.0":
         if not sources.exists():
             pytest.skip(f"{sources} is missing: tools/vllm-venv without SOURCES= takes them from the wheel")
         environment["PYTHONPATH"] = str(sources)
+    return environment
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def runs(request: pytest.FixtureRequest, vllm_venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    directory = tmp_path_factory.mktemp(f"vllm-{request.param}")
+    environment = environment_of(request.param, vllm_venv)
     path = directory / "orders.json"
     path.write_text(json.dumps(orders(directory)))
     command = [str(vllm_venv / "bin" / "python"), str(RIG), str(path)]
@@ -76,6 +102,21 @@ def runs(request: pytest.FixtureRequest, vllm_venv: Path, tmp_path_factory: pyte
     assert len(results) == len(orders(directory)), ran.stderr[-3000:]
     assert f"vllm {request.param}" in ran.stdout
     yield Runs(request.param, directory, {result["name"]: result for result in results})
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_vllm_finds_the_plugin_which_waits_for_the_elastic_modules(
+    release: str, vllm_venv: Path, tmp_path: Path
+) -> None:
+    switches = {"ELASTICFSM_VLLM": "observe", "ELASTICFSM_JOURNAL": str(tmp_path)}
+    environment = environment_of(release, vllm_venv) | switches
+    command = [str(vllm_venv / "bin" / "python"), "-c", FRESH]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    said = ran.stdout.splitlines()[-1]
+    assert said == "[] ElasticEPScalingState _Torch No Elastic EP async method is active"
+    lines = (tmp_path / "workers" / "engine0.1.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == ["rpc.clear_async"] * 2
 
 
 def test_a_watched_run_gives_the_same_results_and_notifications(runs: Runs) -> None:
@@ -142,6 +183,11 @@ def test_explain_names_the_engine_that_was_stopped(runs: Runs) -> None:
         "engine2": ("engine1",),
     }
     assert "all_reduce.max on dp.active" in text(explanation)
+
+
+@pytest.mark.parametrize("name", ["driven-one", "driven-all"])
+def test_our_machine_in_the_place_of_theirs_gives_the_same_results(runs: Runs, name: str) -> None:
+    assert runs.outcome(name) == runs.outcome("off-0")
 
 
 @pytest.mark.parametrize("what", SABOTAGES)
