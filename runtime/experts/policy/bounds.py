@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def busiest_bound(loads: npt.NDArray[Any], ranks: int, slots: int) -> Floats:
-    """Return float64 [layers]: the least load that the busiest of `ranks` x `slots` can have; `loads` [layers, experts].
+    """Return float64 [layers], the least load that the busiest of the ranks can have; `loads` [layers, experts].
 
     The larger of the mean per rank and the best possible heaviest replica; water-filling replication is optimal for
     the latter. Loads split evenly over replicas; an expert has at most one on a rank.

@@ -1,0 +1,158 @@
+"""Candidates of the levelling step: what can be taken from a busy rank, given to which partner, and what that is worth.
+
+A candidate's value is the fall of the excess less the price of the rows that it adds to what must be copied. Rows that
+have to be copied anyway are exchanged for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..placement import EMPTY
+from .tally import NEVER, Ints, Small, Tally
+
+_ILLEGAL = -(1 << 29)
+_HOT = 4  # experts of the busy rank that may be replicated elsewhere
+
+
+@dataclass
+class Best:
+    """The best candidate of each busy rank: value int32 [n], and what it changes."""
+
+    value: Small
+    mine: Ints  # slot of the busy rank; -1: that rank is left as it is
+    partner: Ints
+    theirs: Ints  # slot of the partner
+    came: Ints  # expert that the partner gets
+    went: Ints  # expert that it gives
+
+
+@dataclass
+class Sizes:
+    """What a layer is measured by, int32 [layers]: the load a rank may have, the price of a row, the least gain."""
+
+    limit: Small
+    price: Small
+    least: Small
+
+
+class Candidates:
+    """Busy ranks with their partners, all valued together.
+
+    Shapes: n busy ranks (`layers` and `busiest`, both [n]; a layer may come several times), K partners each (`partner`
+    [n, K]), S of their slots looked at (`slots`); `mine` [n, S] and `theirs` [n, K, S] are experts.
+    """
+
+    def __init__(self, tally: Tally, layers: Ints, busiest: Ints, partner: Ints, slots: Ints, sizes: Sizes) -> None:
+        self.tally, self.layers, self.busiest, self.partner, self.slots = tally, layers, busiest, partner, slots
+        self.limit, self.price = sizes.limit[layers], sizes.price[layers]
+        self.at = np.arange(len(layers))
+        self.top = tally.by_rank[layers, busiest]
+        self.their_load = tally.by_rank[layers[:, None], partner]
+        self.mine = tally.rows[layers[:, None], busiest[:, None], slots]
+        self.theirs = tally.rows[layers[:, None, None], partner[:, :, None], slots]
+
+    def swap(self) -> Best:
+        """Value every exchange of one of mine [S] for one of theirs [K, S]; what is illegal is worth less than 0."""
+        tally, one, two = self.tally, self.layers[:, None], self.layers[:, None, None]
+        mine, theirs, partner = self.mine[:, :, None], self.theirs, self.partner[:, None, :]
+        busiest = self.busiest[:, None, None]
+        over, room = self.top - self.limit, self.limit[:, None] - self.their_load
+        # Rows that this adds to what must be copied, in two parts; one that is given back is not counted as a gain, so
+        # that what pays always lowers the excess.
+        before, price = tally.held_before, self.price[:, None, None]
+        out = before[one, self.busiest[:, None], self.mine][:, :, None] & ~before[two, partner, mine]
+        back = before[two, self.partner[:, :, None], theirs] & ~before[two, busiest, theirs]
+        first = np.maximum(room, 0)[:, None, :] - out * price
+        second = np.zeros(theirs.shape, dtype=np.int32) - back * price
+        first[tally.holds[two, partner, mine] | (mine == EMPTY)] = _ILLEGAL
+        second[tally.holds[two, busiest, theirs] | (theirs == EMPTY)] = _ILLEGAL
+        given = tally.share[one, self.mine][:, :, None, None] - tally.share[two, theirs][:, None]
+        gain: Small = np.minimum(given, self._wide(over))
+        gain -= np.maximum(given, room[:, None, :, None])
+        gain += first[:, :, :, None]
+        gain += second[:, None]
+        return self._best_swap(gain)
+
+    def _best_swap(self, gain: Small) -> Best:
+        value, (slot, rank, theirs) = _largest(gain)
+        at = self.at
+        came, went = self.mine[at, slot], self.theirs[at, rank, theirs]
+        return Best(value, self.slots[slot], self.partner[at, rank], self.slots[theirs], came, went)
+
+    def replicate(self) -> Best:
+        """Value one more replica of a hot expert [H] of mine on each partner, in place of a redundant one [K, S].
+
+        The load that the others lose and gain is taken separately: where a rank holds both, it ends lower than that.
+        """
+        tally, at, limit = self.tally, self.at, self.limit
+        counts = np.append(tally.counts[self.layers], np.ones((len(at), 1), dtype=np.int64), axis=1).astype(np.int32)
+        load, share = tally.load[self.layers], tally.share[self.layers]
+        fall = share - load // (counts + 1)
+        rise = load // np.maximum(counts - 1, 1) - share
+        hot = np.argsort(-np.take_along_axis(fall, self.mine, axis=1), axis=1, kind="stable")[:, :_HOT]
+        came = np.take_along_axis(self.mine, hot, axis=1)
+        gain = self._relief(came, fall)[:, :, None, None] - self._burden(rise)[:, None]
+        room = np.maximum(self.their_load - limit[:, None], 0)[:, None, :, None]
+        gained = np.take_along_axis(share - fall, came, axis=1)[:, :, None] + self.their_load[:, None]
+        lost = share[at[:, None, None], self.theirs]
+        after = gained[:, :, :, None] - lost[:, None]
+        gain += room - np.maximum(after - limit[:, None, None, None], 0)
+        gain -= self._rows_copied(came) * self._wide(self.price)
+        row = self.layers[:, None, None]
+        held = tally.holds[row, self.partner[:, None], came[:, :, None]] | (came == EMPTY)[:, :, None]
+        single = counts[at[:, None, None], self.theirs] < 2
+        gain[held[..., None] | single[:, None] | (after >= self._wide(self.top))] = -1
+        value, (which, rank, slot) = _largest(gain)
+        theirs = self.theirs[at, rank, slot]
+        return Best(value, np.full(len(at), -1), self.partner[at, rank], self.slots[slot], came[at, which], theirs)
+
+    def _relief(self, came: Ints, fall: Small) -> Small:
+        """Return how far the excess of all holders falls with one more replica of each hot expert, int32 [n, H]."""
+        loads, limit = self.tally.by_rank[self.layers][:, None], self.limit[:, None, None]
+        held = self.tally.holds[self.layers[:, None], :, came]
+        less = np.maximum(loads - np.take_along_axis(fall, came, axis=1)[:, :, None], limit)
+        relief: Small = ((np.maximum(loads, limit) - less) * held).sum(axis=2, dtype=np.int32)
+        return relief
+
+    def _burden(self, rise: Small) -> Small:
+        """Return how far the excess of the other holders rises without each of their replicas, int32 [n, K, S].
+
+        NEVER // 2 where one of them would become busier than the busiest.
+        """
+        rows, loads = self.tally.rows[self.layers], self.tally.by_rank[self.layers][:, :, None]
+        at = self.at[:, None, None]
+        more = loads + rise[at, rows]
+        limit = self.limit[:, None, None]
+        excess = np.maximum(more, limit) - np.maximum(loads, limit)
+        excess[more > self.top[:, None, None]] = NEVER // 2
+        # Whole numbers below 2**53 are exact in the float64 sums of bincount.
+        width = self.tally.experts + 1
+        total = np.bincount((at * width + rows % width).ravel(), weights=excess.ravel(), minlength=len(self.at) * width)
+        total = total.reshape(len(self.at), width)
+        others = total[at, self.theirs] - excess[at, self.partner[:, :, None], self.slots]
+        burden: Small = np.minimum(others, NEVER // 2).astype(np.int32)
+        return burden
+
+    def _rows_copied(self, came: Ints) -> Small:
+        """Return how many rows more must be copied for each candidate, int32 [n, H, K, S]."""
+        before, row = self.tally.held_before, self.layers[:, None, None]
+        new = ~before[row, self.partner[:, None], came[:, :, None]]
+        old = ~before[row, self.partner[:, :, None], self.theirs]
+        copied: Small = new[..., None].astype(np.int32) - old[:, None]
+        return copied
+
+    @staticmethod
+    def _wide(values: Small) -> Small:
+        wide: Small = values[:, None, None, None]
+        return wide
+
+
+def _largest(gain: Small) -> tuple[Small, tuple[Ints, ...]]:
+    """Return for each row of [n, ...] its largest value, int32 [n], and where it is; the first of equals."""
+    flat = gain.reshape(len(gain), prod(gain.shape[1:]))
+    found = flat.argmax(axis=1)
+    return flat[np.arange(len(flat)), found], np.unravel_index(found, gain.shape[1:])
