@@ -17,12 +17,19 @@ def group_of(event: Event) -> Group:
 
 
 def collectives(journals: Mapping[str, list[Event]]) -> dict[Group, dict[str, list[Event]]]:
-    """For every group and engine, its `collective.before` events in the order of issue; the k-th ones meet."""
+    """For every group and engine, its `collective.before` events in the order of issue; the k-th ones meet.
+
+    Where a journal has lost some, the event `dropped` stands in the place of each of them.
+    """
     found: dict[Group, dict[str, list[Event]]] = defaultdict(lambda: defaultdict(list))
     for engine, events in journals.items():
         for event in events:
             if event["event"] == "collective.before" and event["op"] not in POINT_TO_POINT:
                 found[group_of(event)][engine].append(event)
+            elif event["event"] == "dropped":
+                for kind, of, number in event["collectives"]:
+                    if kind:
+                        found[kind, of][engine] += [event] * number
     return {group: dict(engines) for group, engines in found.items()}
 
 

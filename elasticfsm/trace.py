@@ -66,6 +66,7 @@ class _Walk:
         self._issued: dict[str, list[str]] = {}
         self._unsent: dict[str, set[str]] = {}
         self._found: list[Finding] = []
+        self._blind = False
 
     def findings(self, events: Iterable[Event]) -> list[Finding]:
         for event in events:
@@ -79,13 +80,13 @@ class _Walk:
     def _known(self, event: Event) -> bool:
         machine = event["machine"]
         if machine in self._machines or machine in ("", "bootstrap"):
-            return machine in self._machines or event["event"].startswith("collective")
+            return machine in self._machines or event["event"].startswith(("collective", "dropped"))
         self._say(event, "the spec has no such machine")
         return False
 
     def _leave(self, event: Event, spec: Machine) -> None:
         name, state, to = event["machine"], event["state"], event["to"]
-        if self._at.get(name, ABSENT) != state:
+        if self._at.get(name, ABSENT) != state and not self._lost(name):
             self._say(event, f"left `{state}` but stood in `{self._at.get(name, ABSENT)}`")
         at = spec.states.get(state)
         if at is None or not any(str(way.guard) == event["guard"] and way.target == to for way in at.leave):
@@ -105,7 +106,7 @@ class _Walk:
             self._say(event, f"started in `{state}` while it stood in `{before}`")
         elif came == "" and state != spec.first:
             self._say(event, f"began in `{state}`; an engine that serves already begins in `{spec.first}`")
-        elif came not in ("", ABSENT) and came != before:
+        elif came not in ("", ABSENT) and came != before and not self._lost(name):
             self._say(event, f"entered `{state}` from `{came}` but stood in `{before}`")
         self._at[name] = state
         self._index[name] = 0
@@ -124,12 +125,14 @@ class _Walk:
         at = spec.states.get(event["state"])
         index = self._index.get(name, 0)
         expected = str(at.steps[index]) if at is not None and index < len(at.steps) else "no further step"
-        if expected != event["step"]:
+        if expected != event["step"] and not self._lost(name):
             self._say(event, f"began step `{event['step']}` in `{event['state']}`, the spec expects {expected}")
         self._index[name] = index + 1
         self._issued[name] = []
 
     def _step_end(self, event: Event, spec: Machine) -> None:
+        if self._lost(event["machine"]):
+            return
         issued = self._issued.pop(event["machine"], [])
         at = spec.states.get(event["state"])
         step = next((one for one in at.steps if str(one) == event["step"]), None) if at is not None else None
@@ -144,8 +147,12 @@ class _Walk:
             self._issued.setdefault(name, []).append(event["op"])
 
     def _dropped(self, event: Event, spec: Machine | None) -> None:
-        """Events are missing here, before anything else of this journal that is checked."""
+        """Events before this one are missing: a machine is followed again from the next state that it enters."""
         self._at.clear()
+        self._blind = True
+
+    def _lost(self, name: str) -> bool:
+        return self._blind and name not in self._at
 
     def _unhandled(self, event: Event, spec: Machine) -> None:
         self._say(event, f"a step failed in `{event['state']}`, which has no way out for that: {event['error']}")
@@ -200,7 +207,8 @@ def _first_difference(kind: str, of: str, engines: Mapping[str, list[Event]]) ->
     reference, longest = max(engines.items(), key=lambda item: len(item[1]))
     for events in engines.values():
         for number, (mine, other) in enumerate(zip(events, longest, strict=False)):
-            if (mine["op"], _named(mine)) != (other["op"], _named(other)):
+            lost = "dropped" in (mine["event"], other["event"])
+            if not lost and (mine["op"], _named(mine)) != (other["op"], _named(other)):
                 text = (
                     f"collective {number} of {kind} of {of} is {mine['op']} of `{mine.get('step')}`, "
                     f"but {other['op']} of `{other.get('step')}` on {reference}"

@@ -29,7 +29,7 @@ class Recorder:
 
     `operation` and `generation` are stamped on every event, and on one about a group what its name means now, as `of`:
     `names` maps active, standby and retired to generations; replace it, do not change it. What did not fit into memory
-    between operations is told by an event `dropped`.
+    between operations is counted by an event `dropped`, behind which the lines `again` are repeated.
     """
 
     def __init__(
@@ -39,10 +39,12 @@ class Recorder:
         self.engine, self.instance = engine, instance
         self.operation, self.generation = "", 0
         self.names: dict[str, str] = {}
+        self.again: tuple[Line, ...] = ()
         self.live = False
         self.fault: Exception | None = None
         self._clock = clock
         self._wall = time.time_ns() - clock()
+        self._forgotten: dict[tuple[str, str], int] = {}
         self._queue: deque[Kept] = deque(maxlen=_RING)
         self._due = threading.Event()
         self._armed = False
@@ -53,10 +55,23 @@ class Recorder:
 
     def put(self, lines: tuple[Line, ...]) -> None:
         """Notes what happened now; never blocks, never fails. Values are what JSON can hold and do not change later."""
-        self._queue.append((self._clock(), self.operation, self.generation, self.names, lines))
+        queue = self._queue
+        if not self.live and len(queue) == _RING:
+            self._forget(queue[0])
+        queue.append((self._clock(), self.operation, self.generation, self.names, lines))
         if self.live and not self._armed:
             self._armed = True
             self._due.set()
+
+    def _forget(self, oldest: Kept) -> None:
+        """Counts the collectives of an entry that is about to fall out, so that the later ones keep their numbers."""
+        names, lines = oldest[3], oldest[4]
+        for event, _, fields in lines:
+            key = ("", "")
+            if event == "collective.before":
+                kind, _, name = fields["group"].partition(".")
+                key = (kind, names.get(name, ""))
+            self._forgotten[key] = self._forgotten.get(key, 0) + 1
 
     def note(self, event: str, machine: str = "", **fields: Any) -> None:
         """Notes one event."""
@@ -68,8 +83,11 @@ class Recorder:
         if not self.live:
             self.live = True
             kept = deque(self._queue)
-            if len(kept) == _RING:
-                kept.appendleft((kept[0][0], "", self.generation, {}, (("dropped", "", {}),)))
+            if self._forgotten:
+                lost = [[kind, of, number] for (kind, of), number in self._forgotten.items()]
+                lines = (("dropped", "", {"collectives": lost}), *self.again)
+                kept.appendleft((kept[0][0], "", self.generation, {}, lines))
+                self._forgotten = {}
             self._queue = kept
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name=f"recorder {self.engine}", daemon=True)

@@ -15,9 +15,11 @@ from elasticfsm.compile import program
 from elasticfsm.embed import Machine, Monitor, Op, Program, Recorder, Refused, TableError
 from elasticfsm.journal import read
 from elasticfsm.lint import lint
+from elasticfsm.meetings import collectives
 from elasticfsm.protocol import load
 from elasticfsm.steps import SPEC
 from elasticfsm.table import digest, encode, table
+from elasticfsm.trace import validate
 
 VARIANT = "variants/vllm-0.33"
 TABLES = ("busy_loop", "scale_up", "scale_down")
@@ -245,14 +247,22 @@ def test_between_operations_nothing_is_written_and_then_all_of_it(tmp_path: Path
     assert recorder.fault is None
 
 
-def test_what_did_not_fit_into_memory_is_told(tmp_path: Path) -> None:
+def test_what_did_not_fit_into_memory_is_counted_and_the_rest_stays_valid(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, "engine0")
+    recorder.names = {"active": "start"}
+    recorder.again = (("generation", "", {"of": "start", "members": ["engine0"]}),)
     watch = monitor(sink=recorder.put)
     for _ in range(3000):
         do(watch, *SYNC)
     recorder.begin("op")
     recorder.close()
-    assert read(tmp_path)["engine0"][0]["event"] == "dropped"
+    first, again, *_ = read(tmp_path)["engine0"]
+    assert first["event"] == "dropped" and again["event"] == "generation"
+    (kind, of, number), *_ = [lost for lost in first["collectives"] if lost[0]]
+    assert (kind, of) == ("dp", "start")
+    issued = collectives(read(tmp_path))["dp", "start"]["engine0"]
+    assert len(issued) == 3000 and issued.count(first) == number
+    assert [str(one) for one in validate(tmp_path, machines=program(f"{VARIANT}/scale_up").machines)] == []
 
 
 def test_a_full_disk_does_not_reach_the_engine(tmp_path: Path) -> None:

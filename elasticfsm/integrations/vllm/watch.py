@@ -213,9 +213,12 @@ class Watch:
             self._active, self._size = names["active"], size
         if self.recorder is not None:
             self.recorder.names = names
+            members = [f"engine{rank}" for rank in range(size)]
+            line = ("generation", "", {"of": newest, "members": members})
             if "retired" not in names:
-                members = [f"engine{rank}" for rank in range(size)]
-                self.recorder.note("generation", "", of=newest, members=members)
+                self.recorder.put((line,))
+            if "standby" not in names:
+                self.recorder.again = (line,)
 
     def _machine(self) -> str:
         return self.monitor.program.roles[self.monitor.role][0]
