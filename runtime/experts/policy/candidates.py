@@ -11,7 +11,6 @@ from math import prod
 
 import numpy as np
 
-from ..placement import EMPTY
 from .tally import NEVER, Ints, Small, Tally
 
 _ILLEGAL = -(1 << 29)
@@ -52,25 +51,33 @@ class Candidates:
         self.at = np.arange(len(layers))
         self.top = tally.by_rank[layers, busiest]
         self.their_load = tally.by_rank[layers[:, None], partner]
-        self.mine = tally.rows[layers[:, None], busiest[:, None], slots]
-        self.theirs = tally.rows[layers[:, None, None], partner[:, :, None], slots]
+        width = tally.experts + 1
+        self.mine = tally.rows[layers[:, None], busiest[:, None], slots] % width  # the last number stands for empty
+        self.theirs = tally.rows[layers[:, None, None], partner[:, :, None], slots] % width
+        # Where the line of a rank begins in a flattened [layers, ranks, experts + 1], and that of a layer in a
+        # flattened [layers, experts + 1]: one index looks up several times faster than three.
+        self._busy_line = (layers * tally.ranks + busiest)[:, None] * width
+        self._partner_line = (layers[:, None] * tally.ranks + partner) * width
+        self._layer_line = layers[:, None] * width
 
     def swap(self) -> Best:
         """Value every exchange of one of mine [S] for one of theirs [K, S]; what is illegal is worth less than 0."""
-        tally, one, two = self.tally, self.layers[:, None], self.layers[:, None, None]
-        mine, theirs, partner = self.mine[:, :, None], self.theirs, self.partner[:, None, :]
-        busiest = self.busiest[:, None, None]
+        tally, mine, theirs = self.tally, self.mine, self.theirs
         over, room = self.top - self.limit, self.limit[:, None] - self.their_load
+        mine_here, mine_there = self._busy_line + mine, self._partner_line[:, None, :] + mine[:, :, None]
+        theirs_here, theirs_there = self._busy_line[:, :, None] + theirs, self._partner_line[:, :, None] + theirs
         # Rows that this adds to what must be copied, in two parts; one that is given back is not counted as a gain, so
         # that what pays always lowers the excess.
-        before, price = tally.held_before, self.price[:, None, None]
-        out = before[one, self.busiest[:, None], self.mine][:, :, None] & ~before[two, partner, mine]
-        back = before[two, self.partner[:, :, None], theirs] & ~before[two, busiest, theirs]
+        before, holds, price = tally.held_before.ravel(), tally.holds.ravel(), self.price[:, None, None]
+        out = before.take(mine_here)[:, :, None] & ~before.take(mine_there)
+        back = before.take(theirs_there) & ~before.take(theirs_here)
         first = np.maximum(room, 0)[:, None, :] - out * price
-        second = np.zeros(theirs.shape, dtype=np.int32) - back * price
-        first[tally.holds[two, partner, mine] | (mine == EMPTY)] = _ILLEGAL
-        second[tally.holds[two, busiest, theirs] | (theirs == EMPTY)] = _ILLEGAL
-        given = tally.share[one, self.mine][:, :, None, None] - tally.share[two, theirs][:, None]
+        second = -(back * price)
+        first[holds.take(mine_there) | (mine == tally.experts)[:, :, None]] = _ILLEGAL
+        second[holds.take(theirs_here) | (theirs == tally.experts)] = _ILLEGAL
+        share = tally.share.ravel()
+        given = share.take(self._layer_line + mine)[:, :, None, None]
+        given = given - share.take(self._layer_line[:, :, None] + theirs)[:, None]
         gain: Small = np.minimum(given, self._wide(over))
         gain -= np.maximum(given, room[:, None, :, None])
         gain += first[:, :, :, None]
@@ -102,8 +109,10 @@ class Candidates:
         after = gained[:, :, :, None] - lost[:, None]
         gain += room - np.maximum(after - limit[:, None, None, None], 0)
         gain -= self._rows_copied(came) * self._wide(self.price)
-        row = self.layers[:, None, None]
-        held = tally.holds[row, self.partner[:, None], came[:, :, None]] | (came == EMPTY)[:, :, None]
+        held = (
+            tally.holds.ravel().take(self._partner_line[:, None] + came[:, :, None])
+            | (came == tally.experts)[:, :, None]
+        )
         single = counts[at[:, None, None], self.theirs] < 2
         gain[held[..., None] | single[:, None] | (after >= self._wide(self.top))] = -1
         value, (which, rank, slot) = _largest(gain)
@@ -139,9 +148,9 @@ class Candidates:
 
     def _rows_copied(self, came: Ints) -> Small:
         """Return how many rows more must be copied for each candidate, int32 [n, H, K, S]."""
-        before, row = self.tally.held_before, self.layers[:, None, None]
-        new = ~before[row, self.partner[:, None], came[:, :, None]]
-        old = ~before[row, self.partner[:, :, None], self.theirs]
+        before = self.tally.held_before.ravel()
+        new = ~before.take(self._partner_line[:, None] + came[:, :, None])
+        old = ~before.take(self._partner_line[:, :, None] + self.theirs)
         copied: Small = new[..., None].astype(np.int32) - old[:, None]
         return copied
 

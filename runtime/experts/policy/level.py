@@ -16,8 +16,7 @@ from .candidates import Best, Candidates, Sizes
 from .settings import Policy
 from .tally import NEVER, Bools, Ints, Small, Tally
 
-# Multiples of the price at which a row must pay, in turn: what costs nothing or little is done before what costs more.
-_PRICES = (16, 1)
+_DEAR = 16  # times the price that a row must pay at first: what costs nothing or little is done before what costs more
 _WIDTH = 160  # slots of partners that one step looks at, for each layer
 _SLOTS = 24  # slots of one rank that one step looks at; the next step looks at others
 _BUSY = 4  # ranks of a layer that take a step at once
@@ -44,19 +43,19 @@ def level(tally: Tally, policy: Policy, known: Bools) -> None:
     busy = max(1, min(_BUSY, usable // 6))
     partners = min(max(2, _WIDTH // min(_SLOTS, tally.slots) // busy), usable - busy)
     quick, thorough = _Look(busy, partners, every_slot=False), _Look(1, usable - 1, every_slot=True)
-    for times in _PRICES:
-        sizes = Sizes(limit, price * times, price // 8)
-        stuck = _until_none_pays(tally, layers, sizes, fresh, quick)
+    _until_none_pays(tally, layers, Sizes(limit, _DEAR * price, price // 8), fresh, quick, len(layers) // 8)
+    sizes = Sizes(limit, price, price // 8)
+    stuck = _until_none_pays(tally, layers, sizes, fresh, quick, len(layers) // 8)
     _until_none_pays(tally, stuck, sizes, fresh, thorough)
 
 
-def _until_none_pays(tally: Tally, layers: Ints, sizes: Sizes, fresh: Bools, look: _Look) -> Ints:
-    """Take steps in all layers; return those that stopped with a rank above the limit."""
+def _until_none_pays(tally: Tally, layers: Ints, sizes: Sizes, fresh: Bools, look: _Look, few: int = 0) -> Ints:
+    """Take steps until at most `few` layers go on; return the layers that stopped with a rank above the limit."""
     stuck: list[Ints] = [layers[:0]]
     for number in range(8 * tally.ranks * tally.slots):  # every step lowers the excess, so this ends; usually in few
         excess = np.maximum(tally.by_rank[layers] - sizes.limit[layers][:, None], 0).sum(axis=1)
         layers = layers[excess > (sizes.price if look.every_slot else sizes.least)[layers]]
-        if not len(layers):
+        if len(layers) <= few:
             break
         paid = _step(tally, layers, sizes, fresh, look, number)
         stuck.append(layers[~paid])
