@@ -147,6 +147,11 @@ class Deployment:
         self._stack.callback(self._stop_thread)
         self._launcher = Launcher(self.journals, seats=gpus.seats() if options.device == "cuda" else None)
         self._stack.callback(self._launcher.close)
+        self._stack.callback(self._end_engines)
+
+    def _end_engines(self) -> None:
+        for member in self.roster.living():  # also those that somebody else started
+            self.roster.send(member.engine, wire.Exit(sender=wire.COORDINATOR, instance=self.instance))
 
     def _own_directory(self) -> Path:
         directory = SocketDirectory()
@@ -220,9 +225,6 @@ class Deployment:
             return
         self._closed = True
         self.router.close("the deployment was closed")
-        if hasattr(self, "roster"):
-            for member in self.roster.living():  # also those that somebody else started
-                self.roster.send(member.engine, wire.Exit(sender=wire.COORDINATOR, instance=self.instance))
         self._stack.close()
 
     def __enter__(self) -> Self:
