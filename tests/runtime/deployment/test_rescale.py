@@ -72,3 +72,14 @@ def test_a_new_engine_that_dies_while_it_boots_costs_nothing(running):
     assert (record.phase, deployment.failed) == ("aborted", "")
     assert "e1" in record.error
     running.finish()
+
+
+def test_the_death_of_a_serving_engine_ends_every_request_with_one_outcome_and_is_said(running):
+    deployment = running.start(2)
+    streams = running.request(4, 400)
+    running.until(lambda: all(stream.tokens for stream in streams))
+    deployment._launcher.kill("e1")
+    assert {stream.wait(30) for stream in streams} == {"failed"}
+    assert "serving engine e1 died" in deployment.failed
+    with pytest.raises(RequestRefused, match="has ended"):
+        deployment.scale(3)
