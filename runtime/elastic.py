@@ -96,7 +96,7 @@ class Elastic:
         step_seconds: float = 60.0,
         backend: str = "gloo",
         limits: Limits | None = None,
-        wrap: Callable[[dict[str, object]], None] = lambda adapters: None,
+        wrap: Callable[[dict[str, object], ExpertState], None] = lambda adapters, state: None,
     ) -> None:
         self.engine = engine
         self.journal = journal
@@ -138,7 +138,7 @@ class Elastic:
             "experts": experts(self.experts, lambda: self._closing),
             "requests": RequestSteps(core),
         }
-        wrap(self.adapters)
+        wrap(self.adapters, self.experts)
         self.machines = Interpreter(
             engine,
             synchronous(base) if eplb.pace == "sync" else base,

@@ -23,6 +23,7 @@ from .deadline import Cancelled, Deadline
 from .group import Watch
 from .reaper import Reaper
 
+PROBE_BYTES = 8 << 20
 LOOK = 0.0001  # seconds between two looks at an operation of the device
 ENVIRONMENT = {
     "NCCL_LAUNCH_ORDER_IMPLICIT": "1",  # kernels of several communicators run in the order in which they were issued
@@ -97,6 +98,11 @@ class NcclPending:
         """Whether the device has finished it."""
         return self._work is None or bool(self._work.is_completed())
 
+    def order(self) -> None:
+        """Let the current stream wait for it, not the host."""
+        if self._work is not None:
+            self._work.wait()
+
     def wait(self, within: float | None = None, cancelled: Cancelled = None) -> None:
         """Block until the device has finished; DeadlineExpired, GroupCut or GroupError, each closes the group."""
         group = self._group
@@ -110,6 +116,40 @@ class NcclPending:
         finally:
             self._work = None
             group.watch.after(self._label, self.op, error)
+
+
+class RingProbe:
+    """Every rank passes some megabytes to the next one, twice; the second time is measured.
+
+    Created by the main loop in the slot of a rehearsal; `finish` by whoever waits for that. The ring of one is empty.
+    """
+
+    def __init__(self, group: NcclGroup, nbytes: int = PROBE_BYTES) -> None:
+        self._group, self._nbytes = group, nbytes
+        self._pending: list[NcclPending] = []
+        if group.size == 1:
+            return
+        out = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
+        into = torch.empty_like(out)
+        mine: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        mine.wait_stream(torch.cuda.current_stream())
+        following, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+        self._marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(mine):
+            for mark in self._marks:
+                pending = group.post_rows([(into, before)], [(out, following)])
+                pending.order()
+                mark.record()
+                self._pending.append(pending)
+
+    def finish(self, deadline: Deadline) -> None:
+        """Note the rate on the group; GroupError as NcclPending.wait."""
+        for pending in self._pending:
+            pending.wait(deadline.left())
+        if self._pending:
+            begin, end = self._marks
+            end.synchronize()
+            self._group.gbs = self._nbytes / max(float(begin.elapsed_time(end)), 1e-3) / 1e6
 
 
 class NcclGroup:
@@ -133,6 +173,7 @@ class NcclGroup:
         within: float,
     ) -> None:
         self.label, self.rank, self.size, self.watch, self.within = label, rank, size, watch, within
+        self.gbs = 0.0  # what a rehearsal measured from rank to rank, GB/s; 0 while it has not
         self._backend = backend
         self._reaper = reaper
         self._ended: GroupError | None = None

@@ -12,7 +12,7 @@ from elasticfsm.errors import GroupError
 from .deadline import Cancelled, Deadline
 from .group import Pending
 from .groups import Groups
-from .nccl import NcclPending
+from .nccl import NcclPending, RingProbe
 
 
 class Rehearsal:
@@ -23,6 +23,7 @@ class Rehearsal:
         self._width = width
         self._within = within
         self._posted: dict[str, list[Pending | NcclPending]] = {}
+        self._probes: dict[str, RingProbe] = {}
 
     def post(self, name: str = "standby") -> None:
         """Issue dispatch and combine on the generation `name`; every member calls it, it does not block."""
@@ -33,6 +34,8 @@ class Rehearsal:
             generation.ep.post_all_gather(rows, row),
             generation.ep.post_reduce_scatter(row.clone(), rows.clone()),
         ]
+        if generation.rows is not None:
+            self._probes[name] = RingProbe(generation.rows)
 
     def wait(self, name: str = "standby", within: float | None = None, cancelled: Cancelled = None) -> None:
         """Wait for what `post` issued; GroupError, DeadlineExpired or GroupCut when it failed or was cancelled."""
@@ -43,3 +46,6 @@ class Rehearsal:
         deadline = Deadline(seconds, f"rehearsal on {name}", cancelled)
         for pending in posted:
             pending.wait(deadline.left(), cancelled)
+        probe = self._probes.pop(name, None)
+        if probe is not None:
+            probe.finish(deadline)

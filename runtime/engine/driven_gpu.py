@@ -13,6 +13,8 @@ import torch
 
 from ..creation import Limits
 from ..deadline import Cancelled
+from ..experts.slots import Lanes, in_slots
+from ..experts.state import ExpertState
 from ..groups import Generation
 from ..wire import Settings
 from .core import EngineCore
@@ -93,8 +95,9 @@ class OnOwnStream:
         return self._streams[thread]
 
 
-def on_own_streams(adapters: dict[str, object], main: Any) -> None:
-    """Wrap, in place, the adapters whose steps run beside the main loop."""
+def on_gpu(adapters: dict[str, object], state: ExpertState, main: Any, wish: str, say: Callable[[str], None]) -> None:
+    """Wrap adapters in place: rows are posted in slots, and what runs beside the main loop has streams of its own."""
+    in_slots(adapters, Lanes(state, wish, say))
     for name in BESIDE:
         if name in adapters:
             adapters[name] = OnOwnStream(adapters[name], main)

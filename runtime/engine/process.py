@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from elasticfsm.mailbox import Letter
 from .. import wire
 from ..control import Control, remove_socket_directory
 from ..elastic import Elastic, Eplb, Shape
+from ..experts.state import ExpertState
 from ..interpreter import Operation
 from ..transport import Mailbox, check_address
 from ..weights.choice import Transfers
@@ -155,9 +156,9 @@ class EngineProcess:
     def _build(self, settings: wire.Settings) -> None:
         torch.set_num_threads(1)
         me = self.joining.engine
-        core, extra = _core_for(settings, self._deliver, self._give_back)
-        config = core.engine.config
         journal = Journal(settings.journal, me, self.instance)
+        core, extra = _core_for(settings, lambda text: self._say(journal, text), self._deliver, self._give_back)
+        config = core.engine.config
         hide_nixl(settings.faults, me)
         transfers = Transfers(me, settings.transfer, lambda text: self._say(journal, text))
         self.core = core
@@ -298,14 +299,18 @@ class EngineProcess:
         return self.elastic
 
 
-def _core_for(settings: wire.Settings, *ways: Any) -> tuple[DrivenCore, dict[str, Any]]:
+def _core_for(settings: wire.Settings, say: Callable[[str], None], *ways: Any) -> tuple[DrivenCore, dict[str, Any]]:
     """The core for the device of the settings, and what the library has to know of it."""
     if settings.device == "cpu":
         return DrivenCore(settings, *ways), {}
-    from .driven_gpu import LIMITS, GpuDriven, on_own_streams
+    from .driven_gpu import LIMITS, GpuDriven, on_gpu
 
     core = GpuDriven(settings, *ways)
-    return core, {"backend": "nccl", "limits": LIMITS, "wrap": lambda adapters: on_own_streams(adapters, core.stream)}
+
+    def wrap(adapters: dict[str, object], state: ExpertState) -> None:
+        on_gpu(adapters, state, core.stream, settings.transfer, say)
+
+    return core, {"backend": "nccl", "limits": LIMITS, "wrap": wrap}
 
 
 def _letter(message: wire.Protocol | wire.Wake) -> Letter:

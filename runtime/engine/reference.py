@@ -32,17 +32,16 @@ def check_tokens(
     batch_tokens: int = 2048,
     progress: Callable[[int, int], None] | None = None,
     device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
 ) -> list[Mismatch]:
-    """Compare STREAMS, pairs of prompt ids and generated ids, with greedy decoding of transformers' model.
-
-    In float32 on a CPU, in bfloat16 on a GPU, as engines there compute.
+    """Compare STREAMS, pairs of prompt ids and generated ids, with greedy decoding by transformers, in DTYPE on DEVICE.
 
     Teacher forcing: one forward over prompt and generated tokens tells the reference's choice at each position given
     the tokens before it, so that one wrong token does not make all later ones wrong. A token also counts as right when
     its logit is less than TIE below the best. PROGRESS is called with (streams done, streams). Imports transformers
     (seconds). Loads the whole model into this process; blocks.
     """
-    model = load_reference(model_dir, device)
+    model = load_reference(model_dir, device, dtype)
     found: list[Mismatch] = []
     done = 0
     for indices in _batches(streams, batch_tokens):
@@ -53,14 +52,12 @@ def check_tokens(
     return sorted(found, key=lambda mismatch: (mismatch.request, mismatch.position))
 
 
-def load_reference(model_dir: Path | str, device: str = "cpu") -> Any:
-    """transformers' Qwen3MoeForCausalLM of MODEL_DIR, without progress bars: float32 on a CPU, bfloat16 on a GPU."""
+def load_reference(model_dir: Path | str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Any:
+    """transformers' Qwen3MoeForCausalLM of MODEL_DIR in DTYPE on DEVICE, without progress bars."""
     # By name: a type checker that follows the import would read all of transformers.
     transformers = importlib.import_module("transformers")
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.Qwen3MoeForCausalLM.from_pretrained(
-        str(model_dir), dtype=torch.float32 if device == "cpu" else torch.bfloat16
-    )
+    model = transformers.Qwen3MoeForCausalLM.from_pretrained(str(model_dir), dtype=dtype)
     return model.eval().to(device)
 
 

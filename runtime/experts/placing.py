@@ -63,7 +63,9 @@ class Placements:
         answer, target = self._broadcast(generation)
         described = state.transfer.describe(state.regions()) if answer else b""
         facts = {"placement": state.current().hash(), "target": target.hash(), "transfer": _KINDS[state.transfer.kind]}
-        state.offer_bytes = state.agree(facts, f"plan on {generation.eplb.label}", generation.eplb, [len(described)])[0]
+        extra = [len(described), *state.bids()]
+        state.offer_bytes, *largest = state.agree(facts, f"plan on {generation.eplb.label}", generation.eplb, extra)
+        state.heard(largest)
         if state.renewed:  # on all ranks, as the agreement shows: what was read from their old agents is quiet now
             state.renewed = False
             for member in generation.members:

@@ -68,7 +68,8 @@ class ExpertState:
 
     `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer. `ended` is
     called when a rebalance has ended or a generation was adopted: rows and map agree then, on the main loop. `planned`
-    is called by every member after the same step, when a plan begins.
+    is called by every member after the same step, when a plan begins. With a plan the members also exchange numbers of
+    their own: `bids` gives mine, `heard` gets the largest of all.
     """
 
     engine: str
@@ -81,6 +82,8 @@ class ExpertState:
     seconds: float = 20.0
     ended: Callable[[ExpertState, str], None] = lambda state, why: None
     planned: Callable[[], None] = lambda: None
+    bids: Callable[[], Sequence[int]] = tuple
+    heard: Callable[[Sequence[int]], None] = lambda largest: None
     tally: Tally = field(default_factory=Tally)
     placement: Placement | None = None
     shared: Placement | None = None

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ from .regions import Region, Run, merged, run_of
 from .transfer import Kind, Offer, Piece, Route, decode_offer
 
 ERROR_MODE = "peer"
+PROBE_BYTES = 8 << 20
 
 
 @dataclass
@@ -56,6 +58,7 @@ class NixlTransfer:
     def __init__(self, engine: str) -> None:
         self.engine = engine
         self.moved: dict[str, int] = {"nixl": 0}
+        self.rate = 0.0  # GB/s of the last probe out of a GPU; 0 while there was none
         self._api: Any = bindings()
         self.errors: tuple[type[Exception], ...] = error_types(self._api)
         self.lock = threading.RLock()
@@ -178,10 +181,23 @@ class NixlTransfer:
             self._peers[peer] = _Peer(name, {**before, **offered})
         first = next((region for region in decoded.regions if region.nbytes), None)
         if first is not None:
-            probe = torch.zeros(1, dtype=torch.uint8, device=_device(first.runs[0]))
             moved = self.moved["nixl"]
-            self.exchange([Piece(peer, first.name, 0, probe)], [], deadline)
+            self._probe(peer, first, deadline)
             self.moved["nixl"] = moved
+
+    def _probe(self, peer: str, first: Region, deadline: Deadline) -> None:
+        """Read a byte; from a GPU then some megabytes, whose rate is what the choice of a way for rows rests on."""
+        run = first.runs[0]
+        size = 1
+        while True:
+            probe = torch.zeros(size, dtype=torch.uint8, device=_device(run))
+            begin = time.monotonic()
+            self.exchange([Piece(peer, first.name, 0, probe)], [], deadline)
+            if size > 1:
+                self.rate = size / (time.monotonic() - begin) / 1e9
+            if run.memory == "DRAM" or size > 1 or run.nbytes < 2:
+                return
+            size = min(PROBE_BYTES, run.nbytes)
 
     def prepare(self, exchanges: Sequence[Sequence[Piece]]) -> NixlReads:
         """See Transfer.prepare; registers all destinations at once and makes a handle for every read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import torch
 from torch import Tensor
 
 from elasticfsm.errors import GroupError, TransferError
@@ -48,11 +49,15 @@ class P2pTransfer:
         if route is None:
             raise TransferError("p2p needs a route: the group that both ends are in")
         group = route.group
+        landing = [_on_host(piece.tensor) for piece in incoming]  # groups of the host move bytes of the host
         try:
-            posted = [group.post_recv(as_bytes(piece.tensor), route.rank(piece.peer)) for piece in incoming]
-            posted += [group.post_send(as_bytes(piece.tensor), route.rank(piece.peer)) for piece in outgoing]
+            posted = [group.post_recv(to, route.rank(one.peer)) for to, one in zip(landing, incoming, strict=True)]
+            posted += [group.post_send(as_bytes(piece.tensor).cpu(), route.rank(piece.peer)) for piece in outgoing]
             for pending in posted:
                 pending.wait(deadline.left())
+            for to, piece in zip(landing, incoming, strict=True):
+                if piece.tensor.is_cuda:
+                    as_bytes(piece.tensor).copy_(to)
         except GroupError as error:
             self._quarantine += incoming
             raise TransferError(f"engine {self.engine} could not exchange {len(incoming)} pieces: {error}") from error
@@ -82,6 +87,12 @@ class P2pTransfer:
         """Let go of what was quarantined (its groups are closed by now)."""
         self._regions.clear()
         self._quarantine.clear()
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """The tensor's own bytes, or memory of the host in their place."""
+    raw = as_bytes(tensor)
+    return torch.empty_like(raw, device="cpu") if raw.is_cuda else raw
 
 
 class PreparedPieces:

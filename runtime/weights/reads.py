@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from elasticfsm.errors import GroupError, TransferError
@@ -59,6 +60,7 @@ class NixlReads:
         cuts = [_cut(transfer, pieces) for pieces in exchanges]
         local = [here for cut in cuts for pair_list in cut.values() for here, _ in pair_list]
         tensors = [piece.tensor for pieces in exchanges for piece in pieces]
+        self._on_device = any(tensor.is_cuda for tensor in tensors)
         self._landing = transfer.land(covering(local), tensors)
         try:
             self._exchanges = [
@@ -72,6 +74,8 @@ class NixlReads:
         """See Prepared.run; outgoing pieces are the peers' business, and no route is needed."""
         transfer = self._transfer
         transfer.check()
+        if self._on_device:  # a READ knows no streams: what this thread has queued on its memory ends before
+            torch.cuda.current_stream().synchronize()
         reads = self._exchanges[index]
         failing = ""
         try:
