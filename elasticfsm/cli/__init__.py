@@ -26,6 +26,8 @@ COMMANDS = {
     "compile": "compile",
     "explain": "explain",
     "trace": "trace",
+    "plan": "plan",
+    "bench": "bench",
     "model": "model",
     "engine": "engine",
 }
