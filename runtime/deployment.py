@@ -381,6 +381,7 @@ class Deployment:
         if coordinator is not None and message.operation in ("", coordinator.operation.id):
             coordinator.operation.failed(f"engine {engine}: {message.text}")
         if message.fatal:
+            self._watch()  # who really died comes first: its peers only say that their step broke
             self._bury(engine, message.text)
 
     def _watch(self) -> None:
