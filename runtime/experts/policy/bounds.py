@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,9 +166,9 @@ def judge(
     )
 
 
-def seconds_bound(received: npt.NDArray[Any], sent: npt.NDArray[Any], bytes_per_second: float) -> float:
-    """Return the least time when every rank has one link each way: the most bytes of one rank over the bandwidth."""
-    return float(max(np.max(received, initial=0), np.max(sent, initial=0)) / bytes_per_second)
+def seconds_bound(received: Sequence[int], sent: Sequence[int], bytes_per_second: float) -> float:
+    """Return the least time with one link each way per rank, from the bytes of every rank: the most of one over it."""
+    return max(*received, *sent, 0) / bytes_per_second
 
 
 def _copies(rows: IntArray, experts: int) -> Ints:
