@@ -380,8 +380,7 @@ class Deployment:
         coordinator = self._coordinator
         if coordinator is not None and message.operation in ("", coordinator.operation.id):
             coordinator.operation.failed(f"engine {engine}: {message.text}")
-        if message.fatal:
-            self._watch()  # who really died comes first: its peers only say that their step broke
+        if message.fatal and self._launcher.pid(engine) is None:  # else its process ends: whoever died first is named
             self._bury(engine, message.text)
 
     def _watch(self) -> None:
