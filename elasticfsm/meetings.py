@@ -28,8 +28,7 @@ def collectives(journals: Mapping[str, list[Event]]) -> dict[Group, dict[str, li
                 found[group_of(event)][engine].append(event)
             elif event["event"] == "dropped":
                 for kind, of, number in event["collectives"]:
-                    if kind:
-                        found[kind, of][engine] += [event] * number
+                    found[kind, of][engine] += [event] * number
     return {group: dict(engines) for group, engines in found.items()}
 
 

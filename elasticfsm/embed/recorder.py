@@ -44,6 +44,7 @@ class Recorder:
         self.fault: Exception | None = None
         self._clock = clock
         self._wall = time.time_ns() - clock()
+        self._incomplete = False
         self._forgotten: dict[tuple[str, str], int] = {}
         self._queue: deque[Kept] = deque(maxlen=_RING)
         self._due = threading.Event()
@@ -64,13 +65,11 @@ class Recorder:
             self._due.set()
 
     def _forget(self, oldest: Kept) -> None:
-        """Counts the collectives of an entry that is about to fall out, so that the later ones keep their numbers."""
-        names, lines = oldest[3], oldest[4]
-        for event, _, fields in lines:
-            key = ("", "")
-            if event == "collective.before":
-                kind, _, name = fields["group"].partition(".")
-                key = (kind, names.get(name, ""))
+        """Counts the collective of an entry that is about to fall out, so that the later ones keep their numbers."""
+        self._incomplete = True
+        event, _, fields = oldest[4][-1]  # a collective is the last line of its entry
+        if event == "collective.before":
+            key = (fields["group"], oldest[3].get(fields["group"].rpartition(".")[2], ""))
             self._forgotten[key] = self._forgotten.get(key, 0) + 1
 
     def note(self, event: str, machine: str = "", **fields: Any) -> None:
@@ -83,11 +82,11 @@ class Recorder:
         if not self.live:
             self.live = True
             kept = deque(self._queue)
-            if self._forgotten:
-                lost = [[kind, of, number] for (kind, of), number in self._forgotten.items()]
+            if self._incomplete:
+                lost = [[group.partition(".")[0], of, number] for (group, of), number in self._forgotten.items()]
                 lines = (("dropped", "", {"collectives": lost}), *self.again)
                 kept.appendleft((kept[0][0], "", self.generation, {}, lines))
-                self._forgotten = {}
+                self._forgotten, self._incomplete = {}, False
             self._queue = kept
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name=f"recorder {self.engine}", daemon=True)

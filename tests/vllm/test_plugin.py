@@ -259,8 +259,8 @@ def test_a_plugin_that_cannot_even_be_imported_leaves_vllm_alone(tmp_path: Path)
 def test_a_worker_says_which_verb_it_is_in(tmp_path: Path) -> None:
     code = REGISTER + (
         "from vllm.distributed.elastic_ep.elastic_execute import ElasticEPScalingExecutor as E\n"
-        "print(E().execute('clear_async'))\n"
-        "try:\n    E().execute('load_model')\nexcept OSError as error:\n    print(error)"
+        "e = E(); print(e.execute('clear_async'))\n"
+        "try:\n    e.execute('load_model')\nexcept OSError as error:\n    print(error)"
     )
     assert said(run(tmp_path, code, ELASTICFSM_VLLM="observe")).splitlines() == ["cleared", "no weights"]
     lines = (tmp_path / "journal" / "workers" / "engine1.3.jsonl").read_text().splitlines()
