@@ -63,8 +63,13 @@ def check(
 
 def main(model: str, given: str, result: str, device: str) -> None:
     """The checking process."""
+    import os
+
     import torch
 
+    from ..launch import die_with_parent
+
+    die_with_parent(os.getppid())
     from ..engine.reference import check_tokens
 
     torch.set_num_threads(2)
