@@ -231,10 +231,25 @@ def _ends(journals: Mapping[str, list[Event]]) -> list[Finding]:
     for event in _all(journals, "operation.begin"):
         if event["engine"] not in ends.get(event["operation"], {}):
             found.append(_finding(event, f"operation {event['operation']} began here and never ended"))
+    found += _digests(journals)
     for operation, each in ends.items():
         if len({event["end"] for event in each.values()}) > 1:
             text = ", ".join(f"{event['end']} on {engine}" for engine, event in sorted(each.items()))
             found.append(_finding(next(iter(each.values())), f"operation {operation} ended as {text}"))
+    return found
+
+
+def _digests(journals: Mapping[str, list[Event]]) -> list[Finding]:
+    """Engines that were watched by a compiled table have the same one in the same operation."""
+    first: dict[str, Event] = {}
+    found = []
+    for event in _all(journals, "operation.begin"):
+        other = first.setdefault(event["operation"], event)
+        if event.get("digest") != other.get("digest"):
+            text = (
+                f"has table {event.get('digest')} of {event['protocol']}, {other['engine']} has {other.get('digest')}"
+            )
+            found.append(_finding(event, text))
     return found
 
 

@@ -153,6 +153,14 @@ def test_journals_whose_collectives_differ_between_ranks_are_found(runs: Runs, t
     assert any("all_reduce.min" in str(one) and "engine2" in str(one) for one in validate(tmp_path))
 
 
+def test_engines_with_different_tables_are_found(runs: Runs, tmp_path: Path) -> None:
+    for engine in ("engine0", "engine1", "engine2"):
+        lines = (runs.journals("guard-0") / f"{engine}.jsonl").read_text()
+        changed = lines.replace('"digest": "', '"digest": "x') if engine == "engine1" else lines
+        (tmp_path / f"{engine}.jsonl").write_text(changed)
+    assert any("has table x" in str(one) for one in validate(tmp_path))
+
+
 @pytest.mark.parametrize(("name", "inverted"), [("inverted-guard", (0, 1)), ("inverted-one-guard", (1,))])
 def test_an_inverted_commit_is_refused_at_once_and_before_it_is_issued(
     runs: Runs, name: str, inverted: tuple[int, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterable
 
@@ -31,8 +30,3 @@ def unfit(found: str, seams: Iterable[tuple[object, str]]) -> str:
         return f"it fits {' and '.join(FITS)}, this is {found or 'an unknown version'}"
     missing = [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in seams if not hasattr(owner, name)]
     return f"not found in vLLM {found}: {', '.join(missing)}" if missing else ""
-
-
-def installed() -> bool:
-    """Whether vLLM can be imported here."""
-    return importlib.util.find_spec("vllm") is not None
