@@ -52,6 +52,9 @@ class GpuCore(EngineCore):
         refuse_inexact(self.config.num_experts, dtype)
         self.replayed = self.eager = 0
         self._sampled = torch.zeros(max_tokens, dtype=torch.int64, pin_memory=device != "cpu")
+        self._fetched_load = torch.zeros(
+            self.config.num_hidden_layers, self.config.num_experts, dtype=torch.int64, pin_memory=device != "cpu"
+        )
         self._inputs: PaddedInputs | None = None
         layers, experts = self.config.num_hidden_layers, self.config.num_experts
         self._outputs = PaddedOutputs(max_tokens, layers, experts, self.model.device)
@@ -77,10 +80,8 @@ class GpuCore(EngineCore):
         self.routing_for(len(physical_to_logical) // self.model.slots_per_rank).set_layer(layer, physical_to_logical)
 
     def take_loads(self) -> Tensor:
-        """Own tokens sent to each expert since the last call, on the device; counting starts anew."""
-        loads = self._outputs.load.clone()
-        self._outputs.load.zero_()
-        return loads
+        """Own tokens sent to each expert in the last step, which brought them along with its tokens."""
+        return self._fetched_load.clone()
 
     # -- graphs ------------------------------------------------------------------------------------------------
 
@@ -119,6 +120,8 @@ class GpuCore(EngineCore):
         """One eager step on a given exchange."""
         chunks = self.scheduler.schedule()
         rows = self._eagerly(exchange, chunks)
+        self._fetched_load.copy_(self._outputs.load)
+        self._outputs.load.zero_()
         events = self.scheduler.commit(chunks, rows.tolist())
         return StepResult(events, sum(chunk.count for chunk in chunks), self._outputs.load)
 
@@ -144,9 +147,11 @@ class GpuCore(EngineCore):
         return logits.argmax(dim=-1)
 
     def _fetch(self, rows: Tensor, group: NcclGroup, within: float) -> list[int]:
-        """The step's tokens; the host looks at an event, so that a peer's death can end the wait."""
+        """The step's tokens, its loads beside them; the host looks at an event: a peer's death can end the wait."""
         target = self._sampled[: len(rows)]
         target.copy_(rows, non_blocking=True)
+        self._fetched_load.copy_(self._outputs.load, non_blocking=True)
+        self._outputs.load.zero_()
         event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         group.attend(event.query, Deadline(within, f"forward step on {group.label}"))

@@ -55,8 +55,8 @@ class ExpertRouting:
         turns = np.arange(held.size) - np.repeat(np.cumsum(counts) - counts, counts)
         table = np.zeros(tuple(self._replicas[layer].shape), dtype=np.int64)
         table[row[held], turns] = held
-        self._replicas[layer].copy_(torch.from_numpy(table))
-        self._counts[layer].copy_(torch.from_numpy(counts))
+        _fill(self._replicas[layer], table)
+        _fill(self._counts[layer], counts)
         self._worlds[layer] = row.size // self.slots_per_rank
 
     def reserve(self, layers: int, world_size: int) -> None:
@@ -99,3 +99,9 @@ class ExpertRouting:
             raise PlacementError(
                 f"layer {layer}: experts {missing} have no slot; every expert needs one to serve tokens"
             )
+
+
+def _fill(target: Tensor, values: NDArray[Any]) -> None:
+    """Copy to the device of TARGET without waiting for it: processes that share a GPU wait milliseconds for a turn."""
+    source = torch.from_numpy(values)
+    target.copy_(source.pin_memory() if target.is_cuda else source, non_blocking=True)

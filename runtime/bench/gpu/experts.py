@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from ...engine.grouped import run_grouped_experts
 from ...engine.moe import run_local_experts
-from .machine import event_ms
+from .machine import event_ms, graph_ms
 
 HIDDEN, WIDTH, EXPERTS, TOP_K = 2048, 768, 128, 8
 
@@ -27,9 +27,9 @@ def compare(tokens: int = 64, experts: int = EXPERTS) -> dict[str, Any]:
     return {
         "tokens": tokens,
         "experts": experts,
-        "grouped_ms": event_ms(lambda: run_grouped_experts(hidden, weights, slots, gate_up, down)),
+        "grouped_ms": graph_ms(lambda: run_grouped_experts(hidden, weights, slots, gate_up, down)),
         "loop_ms": event_ms(lambda: run_local_experts(hidden, weights, slots, gate_up, down), repeats=5),
-        "dense_ms": event_ms(lambda: _dense(hidden, weights, slots, gate_up, down)),
+        "dense_ms": graph_ms(lambda: _dense(hidden, weights, slots, gate_up, down)),
         "relative_error": float((found - exact).norm() / exact.norm()),
         "bytes_ms_at_4TBs": (gate_up.nbytes + down.nbytes) / 4.3e12 * 1e3,
     }

@@ -38,6 +38,19 @@ def event_ms(call: Callable[[], object], repeats: int = 10, warm: int = 3) -> fl
     return statistics.median(times)
 
 
+def graph_ms(call: Callable[[], object]) -> float:
+    """Median milliseconds of CALL replayed from a graph: without the time to launch its kernels."""
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        call()
+        side.synchronize()
+        graph.capture_begin()
+        call()
+        graph.capture_end()
+        return event_ms(graph.replay)
+
+
 def copy_gbs(source: str = "cuda:0", target: str = "cuda:0", nbytes: int = GIB) -> float:
     """GB/s of a plain device copy: bytes that arrive, over time."""
     one = torch.empty(nbytes, dtype=torch.uint8, device=source).random_()
@@ -60,3 +73,9 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
     }
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value that this share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -3,53 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from elasticfsm.errors import ElasticError
-
-from ...gpus import seats
 from ...models import PSALTER
-from ...store import StoreServer
-from .machine import need_gpu
+from .children import measured, words
+from .machine import quantile
 
+MODULE = "elasticfsm.runtime.bench.gpu.ranks"
 SECONDS = 150.0
 
 
 def run(size: int, model: Path = PSALTER, seconds: float = SECONDS) -> dict[str, Any]:
     """Run `size` ranks; returns figures of the slowest rank in each respect."""
-    need_gpu()
-    places = seats()
-    store = StoreServer()
-    with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
-        processes = []
-        for rank in range(size):
-            command = [sys.executable, "-m", "elasticfsm.runtime.bench.gpu.ranks", str(rank), str(size)]
-            command += [store.address, str(model), str(scratch / f"{rank}.json")]
-            with (scratch / f"{rank}.log").open("wb") as log:
-                environment = {**os.environ, **places.take(f"r{rank}"), "OMP_NUM_THREADS": "1"}
-                processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-        try:
-            for process in processes:
-                process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-            store.close()
-        reports = [scratch / f"{rank}.json" for rank in range(size)]
-        if not all(report.is_file() for report in reports):
-            words = [(scratch / f"{rank}.log").read_text(errors="replace")[-1500:] for rank in range(size)]
-            raise ElasticError("a rank of the switch measurement failed: " + "\n---\n".join(words))
-        return _figures([json.loads(report.read_bytes()) for report in reports], size)
+
+    def arguments(store: str, scratch: Path) -> list[list[str]]:
+        return [[str(rank), str(size), store, str(model), str(scratch / f"{rank}.json")] for rank in range(size)]
+
+    results, logs, folder = measured(MODULE, arguments, seconds)
+    with folder:
+        if len(results) != size:
+            raise words(logs)
+        return _figures([json.loads(result.read_bytes()) for result in results], size)
 
 
 def _figures(found: list[dict[str, Any]], size: int) -> dict[str, Any]:
@@ -77,9 +53,3 @@ def _figures(found: list[dict[str, Any]], size: int) -> dict[str, Any]:
         "replayed": found[0]["replayed"],
         "eager": found[0]["eager"],
     }
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value that this share of the values does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,86 @@
+"""Growing and shrinking again and again under load, with a trained model: tokens are checked, pauses counted."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from ...demo.scenario import Run, Scenario
+from ...models import PSALTER
+from . import journal
+from .machine import need_gpu
+
+
+def run(
+    path: tuple[int, ...], *, seconds: float = 2.0, clients: int = 8, gpus: int = 1, slots: int = 0
+) -> dict[str, Any]:
+    """Serve along a path of sizes; lost, wrong, pauses in steps, steps beside preparing, phases, memory."""
+    need_gpu(gpus)
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = Scenario(
+            path=path,
+            model=PSALTER,
+            transfer="auto",
+            seconds=seconds,
+            clients=clients,
+            device="cuda",
+            journal=folder,
+            slots=slots,
+        )
+        going = Run(scenario, Console(quiet=True), live=False)
+        memory = Memory(going, gpus)
+        report = going.execute()
+        journals = Path(folder)
+        return {
+            "path": list(path),
+            "sent": report.sent,
+            "lost": report.lost,
+            "tokens": report.tokens,
+            "wrong": len(report.wrong),
+            "wrong_tokens": [msgspec.to_builtins(wrong) for wrong in report.wrong],
+            "checked": report.checked,
+            "completed": sum(each.phase == "completed" for each in report.operations),
+            "operations": [msgspec.to_builtins(each) for each in report.operations],
+            "gaps": [msgspec.to_builtins(each) for each in report.gaps],
+            "bytes": report.bytes_moved,
+            "refused": report.refused_collectives,
+            "journal_errors": report.journal_errors[:5],
+            "errors": report.errors[:5],
+            "preparing": journal.preparing(journals, going.windows),
+            "pauses": journal.pauses(journals, going.windows),
+            "phases": journal.phases(journals, "e0")[:40],
+            "says": _says(journals),
+            "memory_mib": memory.seen,
+        }
+
+
+class Memory:
+    """The memory of every GPU in use at the end of every steady window, as the driver counts it."""
+
+    def __init__(self, run: Run, gpus: int) -> None:
+        self.seen: list[tuple[int, list[int]]] = []
+        self._gpus = gpus
+        self._steady = run._steady
+        run._steady = self._look  # type: ignore[method-assign]
+
+    def _look(self, size: int) -> None:
+        self._steady(size)
+        self.seen.append((size, used_mib()[: self._gpus]))
+
+
+def used_mib() -> list[int]:
+    """MiB in use on every GPU."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    found = subprocess.run(query, capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split() if line.isdigit()]
+
+
+def _says(journals: Path) -> list[str]:
+    """What the first engine said about its transfers."""
+    texts = [event.get("text", "") for event in journal.events(journals, "e0") if "text" in event]
+    return [text for text in dict.fromkeys(texts) if text][:12]
