@@ -78,7 +78,8 @@ def transfer(
 def rescales(
     count: Annotated[int, typer.Option(help="Changes of size in a row.", min=1)] = 20,
     seed: Annotated[int, typer.Option(help="Of the path; without it one is drawn, and printed.", min=0)] = -1,
-    largest: Annotated[int, typer.Option(help="Sizes are 1 to this.", min=2)] = 4,
+    smallest: Annotated[int, typer.Option(help="Smallest size of the path.", min=1)] = 1,
+    largest: Annotated[int, typer.Option(help="Largest size of the path.", min=2)] = 4,
     model: Annotated[Path | None, typer.Option(help="A Qwen3-MoE directory; default: the psalter model.")] = None,
     eplb: Annotated[str, typer.Option(help="async or sync.")] = "async",
     interval: Annotated[int, typer.Option(help="Steps between two rebalances.", min=1)] = 10,
@@ -99,7 +100,7 @@ def rescales(
     from elasticfsm.runtime.models import PSALTER
 
     chosen = seed if seed >= 0 else random.SystemRandom().randrange(1 << 16)
-    sizes = path(count, chosen, 1, largest)
+    sizes = path(count, chosen, smallest, largest)
     console = Console()
     console.print(f"seed {chosen}: {' -> '.join(map(str, sizes))}", highlight=False)
     scenario = Scenario(

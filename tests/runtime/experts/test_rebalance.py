@@ -74,7 +74,13 @@ class Engine:
     def __init__(self, store, me, kind, seconds=20.0):
         self.me, self.groups, self.memory = me, Groups(store), Memory()
         self.state = ExpertState(
-            me, self.memory, Transfers.only(transfer_of(kind, me)), lambda name: getattr(self.groups, name), LAYERS, EXPERTS, SLOTS
+            me,
+            self.memory,
+            Transfers.only(transfer_of(kind, me)),
+            lambda name: getattr(self.groups, name),
+            LAYERS,
+            EXPERTS,
+            SLOTS,
         )
         self.state.seconds = seconds
         self.state.offer()
