@@ -55,7 +55,7 @@ def wait_until(ask, seconds=20.0):
 def test_the_token_check_turns_red_when_two_experts_are_swapped(tmp_path):
     report = tmp_path / "report.json"
     with demo("--path", "2", "--seconds", "2", "--break", "swap-experts", "--json", str(report)) as run:
-        out, _ = run.communicate(timeout=120)
+        out, _ = run.communicate(timeout=165)
     assert run.returncode == 1, out
     found = json.loads(report.read_text())
     assert found["lost"] == 0
@@ -65,7 +65,7 @@ def test_the_token_check_turns_red_when_two_experts_are_swapped(tmp_path):
 def test_the_token_check_turns_red_when_a_rebalance_drops_an_update(tmp_path):
     report = tmp_path / "report.json"
     with demo("--path", "1,2", "--seconds", "3", "--break", "drop-update", "--json", str(report)) as run:
-        out, _ = run.communicate(timeout=120)
+        out, _ = run.communicate(timeout=165)
     assert run.returncode == 1, out
     assert len(json.loads(report.read_text())["wrong"]) > 0
 
