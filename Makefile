@@ -5,9 +5,10 @@ PIP_ARGS ?=
 VENV     := .venv
 BIN      := $(VENV)/bin
 DEMO     ?=
+ORACLE   ?=
 TESTS    ?= tests
 
-.PHONY: help demo test check check-deep fuzz vllm bench lint format draw install tools clean
+.PHONY: help demo test check check-deep oracle fuzz vllm bench lint format draw install tools clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -23,6 +24,10 @@ test: install tools  ## lint, stale diagrams, all tests (CPU)
 
 check: install  ## explore every shipped protocol and every faulty one
 	$(BIN)/elasticfsm check
+
+oracle: install  ## SPIN judges every protocol and patch as well; exit 1 if it disagrees (ORACLE="--sizes 2+1")
+	@command -v spin >/dev/null && command -v gcc >/dev/null || tools/system-packages spin gcc libc6-dev
+	$(BIN)/python -m tests.oracles $(ORACLE)
 
 fuzz: install  ## the stateful test with many more examples
 	ELASTICFSM_EXAMPLES=2000 $(BIN)/python -m pytest tests/stateful --timeout 3600

@@ -24,6 +24,7 @@ COMMANDS = {
     "lint": "lint",
     "schema": "schema",
     "compile": "compile",
+    "export": "export",
     "explain": "explain",
     "trace": "trace",
     "plan": "plan",

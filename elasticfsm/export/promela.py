@@ -22,8 +22,10 @@ FAULT_FREE = "no crash, no loss, every `expired` guard off"
 def promela(program: Program, sizes: dict[str, int], cancel: bool = False) -> str:
     """The text of a model; `cancel` lets the operator cancel, once. Raises `SpecError` if it has no Promela.
 
-    `spin -a -DTALLY` makes a verifier that judges every property in one run instead of stopping at the first assertion.
-    `-DSILENT` lets the environment fall silent for ever at any moment: finds deadlocks that a request would hide.
+    At any moment the environment may fall silent for ever; so a deadlock is an invalid end state, also where a request
+    would have hidden it. With TALLY defined, the verifier judges every property in one run instead of stopping at the
+    first assertion, and the environment falls silent only if the variable SILENCE is set; without it every state is
+    stored once, with it twice.
     """
     layout = Layout(program, sizes)
     first = 1 if layout.operation else 0
@@ -90,10 +92,12 @@ def _state(layout: Layout) -> str:
         f"byte held[{engines}];\nbyte switched[{engines}];\nbyte closed[{engines}];\nshort pending[{engines * SLOTS}];",
         f"int inbox[{engines}];\nint outbox[{engines}];",
         *(f"int {box(*peer)}[{engines}];" for peer in layout.peer_mail),
-        "#ifdef SILENT\nbit silent;\n#define ENVIRONMENT !silent\n#else\n#define ENVIRONMENT 1\n#endif",
+        "bit silent;  /* the environment says nothing any more */\n#define ENVIRONMENT !silent",
         "#ifdef TALLY\nc_decl {\n  static int tallied[32];",
         '  static void tally(int p, const char *name) { if (!tallied[p]++) printf("refuted: %s\\n", name); }',
-        "}\n#endif",
+        "  static int silence;",
+        '  __attribute__((constructor)) static void listen(void) { silence = !!getenv("SILENCE"); }',
+        "}\n#define MAY_FALL_SILENT c_expr { silence }\n#else\n#define MAY_FALL_SILENT 1\n#endif",
     ]
     if layout.operation:
         start = next(iter(layout.program.machines[layout.program.coordinator].starts.values()))
@@ -150,12 +154,9 @@ def _resting(layout: Layout, say: Conditions) -> str:
 
 
 def _rest() -> str:
-    """To rest is no deadlock, so it is a move that changes nothing."""
-    silence = "\n#ifdef SILENT\n    :: d_step { !silent -> silent = 1 }\n#endif"
-    return (
-        "\n    /* everything may stay as it is for ever: that is no deadlock */\n    :: d_step { RESTING -> skip }"
-        + silence
-    )
+    """To rest is no deadlock, so it is a move that changes nothing; and the environment may fall silent."""
+    rest = "\n    /* everything may stay as it is for ever: that is no deadlock */\n    :: d_step { RESTING -> skip }"
+    return rest + "\n    :: d_step { !silent && MAY_FALL_SILENT -> silent = 1 }"
 
 
 def _process_with_rest(layout: Layout, process: str) -> str:

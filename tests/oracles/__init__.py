@@ -1,0 +1,1 @@
+"""Other model checkers judge what ours judges."""

@@ -1,0 +1,115 @@
+"""SPIN as an oracle: a protocol is exported to Promela, compiled and searched, and every property gets a verdict."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticfsm.compile import Program
+from elasticfsm.errors import SpecError
+from elasticfsm.export.promela import promela
+
+# Each state once and whole: no reduction, no hash compaction. COLLAPSE stores parts of a state apart and loses nothin
+SWITCHES = ("-O1", "-w", "-DSAFETY", "-DNOREDUCE", "-DNOBOUNDCHECK", "-DCOLLAPSE")
+DEPTH = 2_000_000
+JUDGED_BY_ASSERTION = (
+    "agreement",
+    "collective_order",
+    "membership",
+    "contracts",
+    "no_use_after_destroy",
+    "no_transfer_at_switch",
+    "placement",
+    "coverage",
+    "requests_kept",
+)
+
+
+@dataclass
+class Verdict:
+    """What SPIN found. `complete`: it saw every state. `seconds` are CPU seconds of each stage."""
+
+    states: int = 0
+    complete: bool = False
+    refuted: set[str] = field(default_factory=set)
+    seconds: dict[str, float] = field(default_factory=dict)
+    megabytes: float = 0.0
+    says: str = ""
+
+
+def available() -> bool:
+    """Whether SPIN and a C compiler are installed."""
+    return shutil.which("spin") is not None and shutil.which("gcc") is not None
+
+
+def judge(
+    program: Program, sizes: dict[str, int], cancel: bool, folder: Path, megabytes: int = 4096, limit_s: float = 120
+) -> Verdict:
+    """Builds a verifier in `folder`, runs it twice, and tells the verdicts.
+
+    The first run stores every state once and judges what is asserted; the second one, in which the environment may fall
+    silent, looks for deadlocks. Raises `SpecError` when the program has no Promela or a stage fails.
+    """
+    found = Verdict()
+    began = time.process_time()
+    (folder / "model.pml").write_text(promela(program, sizes, cancel))
+    found.seconds["export"] = time.process_time() - began
+    _stage(found, "spin", ["spin", "-a", "-DTALLY", "model.pml"], folder)
+    _stage(found, "gcc", ["gcc", *SWITCHES, f"-DMEMLIM={megabytes}", "-o", "pan", "pan.c"], folder)
+    text = _stage(found, "run", ["./pan", "-E", f"-m{DEPTH}"], folder, limit_s)
+    found.states, found.complete = _number(r"(\d+) states, stored", text), _finished(text)
+    found.megabytes = float(_number(r"(\d+)\.\d+\s+total actual memory", text))
+    found.refuted = set(re.findall(r"^refuted: (\w+)", text, re.MULTILINE))
+    if found.complete:
+        text = _stage(found, "silent run", ["./pan", f"-m{DEPTH}"], folder, limit_s * 2, {"SILENCE": "1"})
+        if "invalid end state" in re.sub(r"invalid end states\s+[-+]", "", text):
+            found.refuted.add("no_deadlock")
+        elif not _finished(text):
+            found.complete, found.says = False, "the search for deadlocks did not finish"
+    else:
+        found.says = "did not finish"
+    return found
+
+
+def _stage(
+    found: Verdict,
+    name: str,
+    command: list[str],
+    folder: Path,
+    limit_s: float = 600,
+    more: dict[str, str] | None = None,
+) -> str:
+    """Runs one stage; one that exceeds its limit leaves what it has printed so far."""
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        given = {**os.environ, **(more or {})}
+        done = subprocess.run(
+            command, check=False, cwd=folder, env=given, timeout=limit_s, capture_output=True, text=True
+        )
+        text = done.stdout + done.stderr
+        if done.returncode and command[0] != "./pan":
+            raise SpecError(f"{' '.join(command[:2])} failed on {folder / 'model.pml'}:\n{text[-2000:]}")
+        if "Error:" in done.stdout and command[0] == "spin":
+            raise SpecError(f"SPIN does not accept {folder / 'model.pml'}:\n{done.stdout[-2000:]}")
+    except subprocess.TimeoutExpired as error:
+        text = (error.stdout or b"").decode(errors="replace") + "\nstopped\n"
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found.seconds[name] = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+    return text
+
+
+def _number(pattern: str, text: str) -> int:
+    match = re.search(pattern, text)
+    return int(match.group(1)) if match else 0
+
+
+def _finished(text: str) -> bool:
+    """Whether the search ended by itself, within its memory, depth and time."""
+    cut = ("search depth too small", "out of memory", "memory bound", "Search not completed", "stopped")
+    return "states, stored" in text and not any(word in text for word in cut)
