@@ -175,7 +175,7 @@ def _leaving(now: Placement, before: int, after: int, asked: Sequence[int]) -> l
     if not asked:
         return list(choose_leaving(now, count)) if count else []
     wrong = [rank for rank in asked if not 0 <= rank < before]
-    if wrong or len(set(asked)) != count:
+    if wrong or sorted(set(asked)) != sorted(asked) or len(asked) != count:
         named = ", ".join(map(str, asked))
         raise RequestRefused(
             f"ranks {named} cannot leave from {before} engines to have {after}: expected {count} different ranks "

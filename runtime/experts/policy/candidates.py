@@ -11,10 +11,9 @@ from math import prod
 
 import numpy as np
 
-from .tally import NEVER, Ints, Small, Tally
+from .tally import NEVER, Bools, Ints, Small, Tally
 
 _ILLEGAL = -(1 << 29)
-_HOT = 4  # experts of the busy rank that may be replicated elsewhere
 
 
 @dataclass
@@ -90,59 +89,59 @@ class Candidates:
         came, went = self.mine[at, slot], self.theirs[at, rank, theirs]
         return Best(value, self.slots[slot], self.partner[at, rank], self.slots[theirs], came, went)
 
-    def replicate(self) -> Best:
-        """Value one more replica of a hot expert [H] of mine on each partner, in place of a redundant one [K, S].
-
-        The load that the others lose and gain is taken separately: where a rank holds both, it ends lower than that.
-        """
-        tally, at, limit = self.tally, self.at, self.limit
+    def replicate(self, hottest: int) -> Best:
+        """Value one more replica of each of the `hottest` [H] of mine, in place of a redundant one of theirs [K, S]."""
+        tally, at = self.tally, self.at
         counts = np.append(tally.counts[self.layers], np.ones((len(at), 1), dtype=np.int64), axis=1).astype(np.int32)
         load, share = tally.load[self.layers], tally.share[self.layers]
         fall = share - load // (counts + 1)
         rise = load // np.maximum(counts - 1, 1) - share
-        hot = np.argsort(-np.take_along_axis(fall, self.mine, axis=1), axis=1, kind="stable")[:, :_HOT]
+        hot = np.argsort(-np.take_along_axis(fall, self.mine, axis=1), axis=1, kind="stable")[:, :hottest]
         came = np.take_along_axis(self.mine, hot, axis=1)
-        gain = self._relief(came, fall)[:, :, None, None] - self._burden(rise)[:, None]
-        room = np.maximum(self.their_load - limit[:, None], 0)[:, None, :, None]
+        loads, relief = self._relieved(came, np.take_along_axis(fall, came, axis=1))
+        gain = relief[:, :, None, None] - self._burden(loads, rise, counts > 1)
         gained = np.take_along_axis(share - fall, came, axis=1)[:, :, None] + self.their_load[:, None]
-        lost = share[at[:, None, None], self.theirs]
-        after = gained[:, :, :, None] - lost[:, None]
-        gain += room - np.maximum(after - limit[:, None, None, None], 0)
+        lost = share.ravel().take(at[:, None, None] * share.shape[1] + self.theirs)
+        after, limit = gained[:, :, :, None] - lost[:, None], self._wide(self.limit)
+        gain += np.maximum(self.their_load[:, None, :, None] - limit, 0) - np.maximum(after - limit, 0)
         gain -= self._rows_copied(came) * self._wide(self.price)
-        held = (
-            tally.holds.ravel().take(self._partner_line[:, None] + came[:, :, None])
-            | (came == tally.experts)[:, :, None]
-        )
-        single = counts[at[:, None, None], self.theirs] < 2
+        held = tally.holds.ravel().take(self._partner_line[:, None] + came[:, :, None])
+        held |= (came == tally.experts)[:, :, None]
+        single = counts.ravel().take(at[:, None, None] * counts.shape[1] + self.theirs) < 2
         gain[held[..., None] | single[:, None] | (after >= self._wide(self.top))] = -1
         value, (which, rank, slot) = _largest(gain)
         theirs = self.theirs[at, rank, slot]
         return Best(value, np.full(len(at), -1), self.partner[at, rank], self.slots[slot], came[at, which], theirs)
 
-    def _relief(self, came: Ints, fall: Small) -> Small:
-        """Return how far the excess of all holders falls with one more replica of each hot expert, int32 [n, H]."""
+    def _relieved(self, came: Ints, fall: Small) -> tuple[Small, Small]:
+        """Return rank loads with one more replica of each hot expert, int32 [n, H, R], and the fall of the excess."""
         loads, limit = self.tally.by_rank[self.layers][:, None], self.limit[:, None, None]
         held = self.tally.holds[self.layers[:, None], :, came]
-        less = np.maximum(loads - np.take_along_axis(fall, came, axis=1)[:, :, None], limit)
-        relief: Small = ((np.maximum(loads, limit) - less) * held).sum(axis=2, dtype=np.int32)
-        return relief
+        less = loads - held * fall[:, :, None]
+        relief: Small = (np.maximum(loads, limit) - np.maximum(less, limit)).sum(axis=2, dtype=np.int32)
+        return less, relief
 
-    def _burden(self, rise: Small) -> Small:
-        """Return how far the excess of the other holders rises without each of their replicas, int32 [n, K, S].
+    def _burden(self, loads: Small, rise: Small, redundant: Bools) -> Small:
+        """Return how far the excess of the other holders rises without each of theirs, int32 [n, H, K, S].
 
-        NEVER // 2 where one of them would become busier than the busiest.
+        `loads` are those with the new replica, [n, H, R]; NEVER // 2 where a holder would be busier than the busiest.
         """
-        rows, loads = self.tally.rows[self.layers], self.tally.by_rank[self.layers][:, :, None]
-        at = self.at[:, None, None]
-        more = loads + rise[at, rows]
-        limit = self.limit[:, None, None]
-        excess = np.maximum(more, limit) - np.maximum(loads, limit)
-        excess[more > self.top[:, None, None]] = NEVER // 2
+        tally, width, hots = self.tally, self.tally.experts + 1, loads.shape[1]
+        rows = tally.rows[self.layers]
+        row, rank, slot = np.nonzero(redundant[self.at[:, None, None], rows])
+        expert, limit = rows[row, rank, slot], self.limit[row, None]
+        before = loads[row, :, rank]
+        more = before + rise[row, expert][:, None]
+        excess = np.maximum(more, limit) - np.maximum(before, limit)
+        excess[more > self.top[row, None]] = NEVER // 2
         # Whole numbers below 2**53 are exact in the float64 sums of bincount.
-        width = self.tally.experts + 1
-        total = np.bincount((at * width + rows % width).ravel(), weights=excess.ravel(), minlength=len(self.at) * width)
-        total = total.reshape(len(self.at), width)
-        others = total[at, self.theirs] - excess[at, self.partner[:, :, None], self.slots]
+        line = ((row * hots)[:, None] + np.arange(hots)) * width + expert[:, None]
+        total = np.bincount(line.ravel(), weights=excess.ravel(), minlength=len(rows) * hots * width)
+        own = np.zeros((*rows.shape, hots), dtype=np.int32)
+        own[row, rank, slot] = excess
+        theirs = np.moveaxis(own[self.at[:, None, None], self.partner[:, :, None], self.slots], 3, 1)
+        begin = (self.at[:, None] * hots + np.arange(hots))[:, :, None, None] * width
+        others = total.take(begin + self.theirs[:, None]) - theirs
         burden: Small = np.minimum(others, NEVER // 2).astype(np.int32)
         return burden
 

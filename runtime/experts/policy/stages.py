@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from .bounds import busiest, moved
 from .tally import Bools, held
 
 Row = npt.NDArray[np.int32]  # [ranks, slots] of one layer
+Place = tuple[int, int]  # rank, slot
+_TRIED = 8  # joint changes that are compared before one is made
 
 
 def ordered(current: Placement, target: Placement, loads: npt.NDArray[Any]) -> list[int]:
@@ -78,55 +81,73 @@ def units(row: Row, goal: Row, usable: Bools, *, urgent: bool = False) -> Iterat
     now = row.copy()
     while True:
         open_ = [(int(rank), int(slot)) for rank, slot in np.argwhere(now != goal)]
-        lacking = set(goal[goal != EMPTY].tolist()) - set(now[usable][now[usable] != EMPTY].tolist())
+        lacking = _experts(goal) - _experts(now[usable])
         if urgent:
             wanted = [place for place in open_ if int(goal[place]) in lacking]
         else:
             wanted = sorted(open_, key=lambda place: (not usable[place[0]], now[place] != EMPTY, place))
         if not wanted:
             return
-        now = _change(now, goal, wanted, open_)
+        now = _change(_Change(now, goal, usable), wanted, open_)
         yield now
 
 
-def _change(now: Row, goal: Row, wanted: list[tuple[int, int]], open_: list[tuple[int, int]]) -> Row:
+@dataclass(frozen=True)
+class _Change:
+    """One layer on its way from `now` to `goal`."""
+
+    now: Row
+    goal: Row
+    usable: Bools
+
+    def made(self, places: list[Place]) -> Row:
+        """Return the contents after these slots have changed."""
+        after = self.now.copy()
+        for place in places:
+            after[place] = self.goal[place]
+        return after
+
+    def lost(self, places: list[Place]) -> set[int]:
+        """Return the experts that lose their last replica, or their last one on usable ranks."""
+        after = self.made(places)
+        stays = _experts(self.now[self.usable]) - _experts(after[self.usable])
+        return stays | (_experts(self.now) - _experts(after))
+
+    def fine(self, places: list[Place]) -> bool:
+        """Whether no expert is lost and no rank gets a second replica of one."""
+        after = self.made(places)
+        ranks = (after[rank][after[rank] != EMPTY] for rank in {rank for rank, _ in places})
+        return not self.lost(places) and all(len(held) == len(np.unique(held)) for held in ranks)
+
+    def joint(self, first: Place, open_: list[Place]) -> Row:
+        """Return the contents after `first` and what must change with it: who takes over what it gives up."""
+        together = [first]
+        while not self.fine(together):
+            lost = self.lost(together)
+            more = [place for place in open_ if place not in together]
+            in_the_way = [place for place in more if self._blocks(place, together)]
+            takes_over = [place for place in more if int(self.goal[place]) in lost and self.usable[place[0]]]
+            found = in_the_way or takes_over
+            if not found:
+                return self.goal.copy()
+            together.append(found[0])
+        return self.made(together)
+
+    def _blocks(self, place: Place, together: list[Place]) -> bool:
+        return any(self.now[place] == self.goal[at] and at[0] == place[0] for at in together)
+
+
+def _change(change: _Change, wanted: list[Place], open_: list[Place]) -> Row:
     """Return the contents after the first single change that is allowed, else after the smallest joint one."""
     for place in wanted:
-        if _fine(now, goal, [place]):
-            return _changed(now, goal, [place])
-    return min((_joint(now, goal, place, open_) for place in wanted[:8]), key=lambda row: int((row != now).sum()))
+        if change.fine([place]):
+            return change.made([place])
+    joint = (change.joint(place, open_) for place in wanted[:_TRIED])
+    return min(joint, key=lambda row: int((row != change.now).sum()))
 
 
-def _joint(now: Row, goal: Row, first: tuple[int, int], open_: list[tuple[int, int]]) -> Row:
-    """Return the contents after `first` and what must change with it: who takes over what it gives up, and so on."""
-    together = [first]
-    while not _fine(now, goal, together):
-        after = _changed(now, goal, together)
-        covered = set(after[after != EMPTY].tolist())
-        more = [place for place in open_ if place not in together]
-        takes_over = [place for place in more if int(goal[place]) not in covered and (now == goal[place]).any()]
-        in_the_way = [place for place in more if any(now[place] == goal[at] and at[0] == place[0] for at in together)]
-        found = in_the_way or takes_over
-        if not found:
-            return goal.copy()
-        together.append(found[0])
-    return _changed(now, goal, together)
-
-
-def _changed(now: Row, goal: Row, places: list[tuple[int, int]]) -> Row:
-    after = now.copy()
-    for place in places:
-        after[place] = goal[place]
-    return after
-
-
-def _fine(now: Row, goal: Row, places: list[tuple[int, int]]) -> bool:
-    """Whether no expert loses its last replica and no rank gets a second one."""
-    after = _changed(now, goal, places)
-    if set(now[now != EMPTY].tolist()) - set(after[after != EMPTY].tolist()):
-        return False
-    ranks = {rank for rank, _ in places}
-    return all(len(kept := after[rank][after[rank] != EMPTY]) == len(np.unique(kept)) for rank in ranks)
+def _experts(row: Row) -> set[int]:
+    return set(row[row != EMPTY].tolist())
 
 
 def _cost(before: Row, after: Row, experts: int) -> int:

@@ -13,7 +13,7 @@ from elasticfsm.runtime.experts.plan import moves, plan, rank_loads
 from elasticfsm.runtime.experts.policy.bounds import moved_bound
 from elasticfsm.runtime.experts.policy.settings import Policy
 
-settings.register_profile("plan", deadline=None, max_examples=120)
+settings.register_profile("plan", deadline=None, max_examples=60)
 settings.load_profile("plan")
 
 
