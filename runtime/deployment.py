@@ -28,7 +28,8 @@ from .engine.config import ModelConfig
 from .engine.generated import Source, open_checkpoint
 from .experts import audit
 from .launch import Launcher
-from .operation import Operation, Operations, Record, new_id
+from .operation import Operation, Operations, new_id
+from .options import Options, Status, default_slots
 from .roster import Member, Roster
 from .router import Router, Stream
 from .store import StoreServer
@@ -39,50 +40,6 @@ SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared 
 START_SECONDS = 120.0
 LOG_LINES = 8
 SAMPLES = 20_000  # step counters kept for reports, 5 a second from each engine
-
-
-class Options(msgspec.Struct, kw_only=True, frozen=True):
-    """How a deployment runs.
-
-    `slots`: expert slots per engine (0: enough for the model on the first size, and two). `directory`: for sockets and
-    all that is temporary, made by a SocketDirectory whose owner removes it; by default the deployment's own, removed at
-    its end. `journal`: where journals are kept; by default in that directory. `launch`: start engines as processes;
-    else somebody else starts `elasticfsm engine --join ADDRESS --operation ID` for the ids that the record names.
-    A rebalance is due every `eplb_interval` steps and looks at the loads of the last `eplb_window`. `verify_experts`:
-    every slot is compared with the checkpoint after every rebalance and every switch. `device`: "cuda" puts engines on
-    the machine's GPUs, fewest engines first, with bfloat16, NCCL and graphs.
-    """
-
-    slots: int = 0
-    kv_blocks: int = 512
-    max_tokens: int = 64
-    largest: int = 8
-    transfer: wire.Transfer = "auto"
-    eplb: wire.Pace = "async"
-    eplb_interval: int = 200
-    eplb_window: int = 200
-    verify_experts: bool = False
-    address: str = ""
-    directory: str = ""
-    journal: str = ""
-    launch: bool = True
-    deadlines: dict[str, float] = {}
-    faults: tuple[str, ...] = ()
-    device: wire.Device = "cpu"
-
-
-class Status(msgspec.Struct, kw_only=True):
-    """One look at everything: who serves, what every engine last said, and the operation under way."""
-
-    instance: str
-    generation: int
-    members: tuple[str, ...]
-    admitted: tuple[str, ...]
-    engines: dict[str, wire.Status]
-    pids: dict[str, int]
-    operation: Record | None
-    failed: str
-    dropped: dict[str, int]
 
 
 class Deployment:
@@ -417,11 +374,6 @@ class Deployment:
 def _expert_sums(checkpoint: Source, config: ModelConfig) -> tuple[int, ...]:
     scratch = audit.scratch(config.hidden_size, config.moe_intermediate_size)
     return audit.sums_of(checkpoint, config.num_hidden_layers, config.num_experts, *scratch)
-
-
-def default_slots(experts: int, size: int) -> int:
-    """Slots per engine: the share of the first size, and two more for replicas."""
-    return -(-experts // max(size, 1)) + 2
 
 
 __all__ = ["Deployment", "ElasticError", "Member", "OperationRunning", "Options", "Status", "default_slots"]

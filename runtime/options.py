@@ -1,0 +1,57 @@
+"""How a deployment runs, and what one look at it shows."""
+
+from __future__ import annotations
+
+import msgspec
+
+from . import wire
+from .operation import Record
+
+
+class Options(msgspec.Struct, kw_only=True, frozen=True):
+    """How a deployment runs.
+
+    `slots`: expert slots per engine (0: enough for the model on the first size, and two). `directory`: for sockets and
+    all that is temporary, made by a SocketDirectory whose owner removes it; by default the deployment's own, removed at
+    its end. `journal`: where journals are kept; by default in that directory. `launch`: start engines as processes;
+    else somebody else starts `elasticfsm engine --join ADDRESS --operation ID` for the ids that the record names.
+    A rebalance is due every `eplb_interval` steps and looks at the loads of the last `eplb_window`. `verify_experts`:
+    every slot is compared with the checkpoint after every rebalance and every switch. `device`: "cuda" puts engines on
+    the machine's GPUs, fewest engines first, with bfloat16, NCCL and graphs.
+    """
+
+    slots: int = 0
+    kv_blocks: int = 512
+    max_tokens: int = 64
+    largest: int = 8
+    transfer: wire.Transfer = "auto"
+    eplb: wire.Pace = "async"
+    eplb_interval: int = 200
+    eplb_window: int = 200
+    verify_experts: bool = False
+    address: str = ""
+    directory: str = ""
+    journal: str = ""
+    launch: bool = True
+    deadlines: dict[str, float] = {}
+    faults: tuple[str, ...] = ()
+    device: wire.Device = "cpu"
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """One look at everything: who serves, what every engine last said, and the operation under way."""
+
+    instance: str
+    generation: int
+    members: tuple[str, ...]
+    admitted: tuple[str, ...]
+    engines: dict[str, wire.Status]
+    pids: dict[str, int]
+    operation: Record | None
+    failed: str
+    dropped: dict[str, int]
+
+
+def default_slots(experts: int, size: int) -> int:
+    """Slots per engine: the share of the first size, and two more for replicas."""
+    return -(-experts // max(size, 1)) + 2
