@@ -198,7 +198,7 @@ class Engine(DPEngineCoreProc):
         return not self.engines_running
 
     def commit_prepared_elastic_ep(self) -> None:
-        self.committed_at = time.monotonic()
+        self.committed_at, self.worked_until = time.monotonic(), time.thread_time()
         super().commit_prepared_elastic_ep()
 
     def leave(self) -> None:
@@ -282,6 +282,7 @@ def run(pipe: Any, rank: int, order: dict[str, Any]) -> None:
         said["trace"] = traceback.format_exc()[-3000:]
         if engine.committed_at:
             said["seconds"] = time.monotonic() - engine.committed_at
+            said["cpu"] = time.thread_time() - engine.worked_until  # what a busy machine does not stretch
     said |= {
         "tokens": engine.scheduler.tokens,
         "verbs": engine.model_executor.verbs,
