@@ -206,15 +206,14 @@ class NcclGroup:
 
     def post_rows(self, incoming: Sequence[tuple[Tensor, int]], outgoing: Sequence[tuple[Tensor, int]]) -> NcclPending:
         """Issue all sends and receives (tensor, peer) as one grouped operation beside the current stream."""
-        device = torch.device("cuda", torch.cuda.current_device())
 
         def call(raw: Any) -> Any:
-            raw._start_coalescing(device)
+            raw._start_coalescing()
             for tensor, peer in outgoing:
                 raw.send([tensor], peer, 0)
             for tensor, peer in incoming:
                 raw.recv([tensor], peer, 0)
-            return raw._end_coalescing(device)
+            return raw._end_coalescing()
 
         if not incoming and not outgoing:
             return NcclPending(self, "rows", None, ())

@@ -17,7 +17,7 @@ from .checkpoint import Checkpoint
 from .config import ModelConfig
 from .exchange import ExpertExchange
 from .generated import Source
-from .grouped import run_grouped_experts
+from .grouped import run_fixed_experts
 from .kv_cache import KVCache
 from .layers import paged_attention, rotary_table, rotate
 from .moe import pack, route, run_local_experts, unpack
@@ -186,7 +186,7 @@ class Model:
         gathered = step.exchange.dispatch(pack(normed, weights, experts, self.max_tokens))
         rows, weights, experts = unpack(gathered, config.hidden_size)
         slots = step.routing.local_slots(number, experts, step.exchange.rank)
-        run = run_grouped_experts if rows.is_cuda else run_local_experts
+        run = run_fixed_experts if rows.is_cuda else run_local_experts
         partial = run(rows, weights, slots, layer.gate_up, layer.down)
         return step.exchange.combine(partial)[: len(hidden)]
 

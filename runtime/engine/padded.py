@@ -17,7 +17,7 @@ from torch import Tensor
 from elasticfsm.errors import ModelError
 
 from .exchange import ExpertExchange
-from .grouped import run_grouped_experts
+from .grouped import run_fixed_experts
 from .kv_cache import BLOCK_SIZE, KVCache
 from .layers import paged_attention
 from .model import LayerWeights, Model
@@ -122,7 +122,7 @@ def padded_step(
         packed = torch.cat([normed, weights.to(normed.dtype), experts.to(normed.dtype)], dim=1)
         rows, weights, experts = unpack(exchange.dispatch(packed), config.hidden_size)
         local = routing.local_slots(number, experts, exchange.rank)
-        hidden = hidden + exchange.combine(run_grouped_experts(rows, weights, local, layer.gate_up, layer.down))
+        hidden = hidden + exchange.combine(run_fixed_experts(rows, weights, local, layer.gate_up, layer.down))
     outputs.tokens.copy_(model.logits(hidden).argmax(dim=-1))
 
 

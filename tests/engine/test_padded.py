@@ -7,7 +7,7 @@ import torch
 
 from elasticfsm.errors import ModelError
 from elasticfsm.runtime.engine import LocalExchange, Request
-from elasticfsm.runtime.engine.grouped import run_grouped_experts
+from elasticfsm.runtime.engine.grouped import run_dense_experts, run_grouped_experts
 from elasticfsm.runtime.engine.moe import run_local_experts
 from elasticfsm.runtime.engine.on_gpu import GpuCore
 from elasticfsm.runtime.engine.padded import PaddedInputs, PaddedOutputs, padded_step, refuse_inexact
@@ -66,14 +66,18 @@ def test_padding_touches_no_block_of_a_request():
     assert engine.cache.keys[:, 64].any()
 
 
-def test_grouped_experts_give_what_the_loop_gives():
+@pytest.mark.parametrize("run", [run_dense_experts, run_grouped_experts])
+def test_fixed_shapes_give_what_the_loop_gives(run):
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(12, 32, generator=generator)
     gate_up, down = torch.randn(5, 48, 32, generator=generator), torch.randn(5, 32, 24, generator=generator)
-    slots = torch.randint(-2, 9, (12, 3), generator=generator)
+    slots = torch.stack([torch.randperm(11, generator=generator)[:3] - 2 for _ in range(12)])
     weights = torch.rand(12, 3, generator=generator)
+    unused = sorted(set(range(5)) - set(slots[:2].flatten().tolist()))
+    assert unused
+    gate_up[unused], slots = float("nan"), torch.where(torch.isin(slots, torch.tensor(unused)), -1, slots)
     one = run_local_experts(hidden, weights, slots, gate_up, down)
-    torch.testing.assert_close(run_grouped_experts(hidden, weights, slots, gate_up, down), one)
+    torch.testing.assert_close(run(hidden, weights, slots, gate_up, down), one, rtol=1e-5, atol=1e-3)
 
 
 def test_tables_of_a_coming_size_keep_their_addresses_when_they_are_filled():

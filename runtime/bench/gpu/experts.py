@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 
-from ...engine.grouped import run_grouped_experts
+from ...engine.grouped import run_dense_experts, run_grouped_experts
 from ...engine.moe import run_local_experts
 from .machine import event_ms, graph_ms
 
@@ -29,16 +28,7 @@ def compare(tokens: int = 64, experts: int = EXPERTS) -> dict[str, Any]:
         "experts": experts,
         "grouped_ms": graph_ms(lambda: run_grouped_experts(hidden, weights, slots, gate_up, down)),
         "loop_ms": event_ms(lambda: run_local_experts(hidden, weights, slots, gate_up, down), repeats=5),
-        "dense_ms": graph_ms(lambda: _dense(hidden, weights, slots, gate_up, down)),
+        "dense_ms": graph_ms(lambda: run_dense_experts(hidden, weights, slots, gate_up, down)),
         "relative_error": float((found - exact).norm() / exact.norm()),
         "bytes_ms_at_4TBs": (gate_up.nbytes + down.nbytes) / 4.3e12 * 1e3,
     }
-
-
-def _dense(
-    hidden: torch.Tensor, weights: torch.Tensor, slots: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
-) -> torch.Tensor:
-    share = torch.zeros(len(hidden), gate_up.shape[0], dtype=weights.dtype, device=hidden.device)
-    share.scatter_(1, slots, weights)
-    gate, up = torch.matmul(hidden[None], gate_up.transpose(1, 2)).chunk(2, dim=-1)
-    return (torch.matmul(F.silu(gate) * up, down.transpose(1, 2)) * share.t()[:, :, None]).sum(dim=0)

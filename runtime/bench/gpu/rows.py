@@ -27,16 +27,17 @@ from ...weights.regions import as_bytes
 from ...weights.transfer import Piece
 
 SIZES_MB = (1.0, 4.7, 44.0)
-TOTAL = 512 << 20
+TOTALS = {1: 64 << 20, 2: 512 << 20}  # bytes of one move by number of GPUs: on one of them NIXL goes over TCP
 MOST_ROWS = 128
-REPEATS = 8
+REPEATS = 5
 MEMBERS = ("source", "reader")
 
 
 def shape(size_mb: float) -> tuple[int, int]:
-    """(rows, bytes of one): an expert of so many MB, as many rows as a layer of a large rank has, 512 MB at most."""
+    """(rows, bytes of one): an expert of so many MB, as many rows as a layer of a large rank may move."""
     nbytes = int(size_mb * 1e6) // 512 * 512
-    return max(2, min(MOST_ROWS, TOTAL // nbytes)), nbytes
+    total = TOTALS[min(2, torch.cuda.device_count())]
+    return max(2, min(MOST_ROWS, total // nbytes)), nbytes
 
 
 def drawn(size_mb: float) -> Tensor:

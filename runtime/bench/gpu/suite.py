@@ -19,11 +19,14 @@ from .rows_of_table import Row, rows
 Section = tuple[str, float, Callable[[], Any]]  # name, seconds it may need, what it does
 
 
+EXPERT_CASES = ((64, 128), (128, 128), (256, 128), (128, 66), (64, 16))  # rows, slots
+
+
 def one() -> list[Section]:
     """What one GPU shows."""
     return [
         ("copy_gbs", 5, machine.copy_gbs),
-        ("experts", 15, lambda: [experts.compare(64), experts.compare(64, 16)]),
+        ("experts", 15, lambda: [experts.compare(*case) for case in EXPERT_CASES]),
         ("switch2", 60, lambda: switch.run(2, seconds=60)),
         ("transfer", 60, lambda: transfer.run(60)),
         ("cycles", 300, lambda: cycles.run((2, *(4, 2) * 5), seconds=1.5)),
