@@ -15,7 +15,7 @@ import msgspec
 from elasticfsm.errors import ElasticError
 
 # The reference's two best logits closer than this: either token is right. Engines on a GPU compute in bfloat16, whose
-# steps at the size of these logits (8 to 32) are 1/16 to 1/8, through several layers. There a router's near-tie may also
+# steps at the size of these logits (8 to 32) are 1/16 to 1/8, layer by layer. There a router's near-tie may also
 # fall the other way, in the engine or in the reference, and then other experts answer: a token counts as wrong when
 # neither transformers in bfloat16 nor transformers in float32 would have said it.
 TIES = {"cpu": 1e-4, "cuda": 0.5}

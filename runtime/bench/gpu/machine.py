@@ -68,7 +68,7 @@ def describe() -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "driver": (driver.stdout.splitlines() or ["?"])[0],
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
         "python": platform.python_version(),
         "kernel": platform.release(),

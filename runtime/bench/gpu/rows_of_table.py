@@ -42,12 +42,16 @@ def rows(found: dict[str, Any]) -> list[Row]:
     return lines
 
 
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
 def _at_most(what: str, value: float, bar: float, unit: str = "") -> Row:
-    return Row(what, f"{value:.2f}{unit}", f"<= {bar:g}", "met" if value <= bar else "missed")
+    return Row(what, _number(value) + unit, f"<= {bar:g}", "met" if value <= bar else "missed")
 
 
 def _at_least(what: str, value: float, bar: float, unit: str = "") -> Row:
-    return Row(what, f"{value:.2f}{unit}", f">= {bar:g}", "met" if value >= bar else "missed")
+    return Row(what, _number(value) + unit, f">= {bar:g}", "met" if value >= bar else "missed")
 
 
 def _experts(sections: list[dict[str, Any]]) -> list[Row]:

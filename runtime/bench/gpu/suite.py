@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import traceback
@@ -9,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -68,7 +68,7 @@ def run(kind: str, out: Path, seconds: float, only: str = "") -> int:
                 traceback.print_exc()
                 found[name] = {"failed": f"{type(error).__name__}: {str(error)[-1500:]}"}
         found["seconds"][name] = time.monotonic() - mark
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        out.write_text(json.dumps(found, indent=1, default=str))
     lines = rows(found)
     _show(found, lines)
     return int(any(line.verdict == "missed" for line in lines))
