@@ -105,3 +105,17 @@ def test_a_spec_with_an_unknown_step_is_refused(refused, tmp_path):
 def test_an_unknown_command_and_an_unknown_protocol_are_refused(refused):
     refused("dance")
     assert "no such file" in refused("compile", "scale_sideways")
+
+
+def test_a_new_model_can_be_read_and_an_occupied_directory_is_left_alone(refused, monkeypatch, tmp_path, capfd):
+    made = tmp_path / "random"
+    monkeypatch.setattr(sys, "argv", ["elasticfsm", "model", "new", str(made), "--layers", "1", "--experts", "4"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert "1 layers, 4 experts" in capfd.readouterr().out
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in made.iterdir())
+    assert "already holds something" in refused("model", "new", str(made))
+    assert "exceeds num_experts" in refused("model", "new", str(tmp_path / "no"), "--experts-per-token", "99")
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in made.iterdir()) == before
+    assert not (tmp_path / "no").exists()
