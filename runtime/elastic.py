@@ -122,7 +122,7 @@ class Elastic:
         self.experts.offer()
         loads = Loads(self.experts)
         placements = Placements(self.experts, loads)
-        sharing = WeightSharing(transfers, core.weights())
+        sharing = WeightSharing(transfers.beside(), core.weights())
         self._weights = WeightSteps(sharing)
         self._cache = CacheSteps(core, self.groups, transfers)
         steps = GroupSteps(self.groups, placements, self.cadence.switched)

@@ -37,6 +37,7 @@ class Transfers:
                 self.reason = str(error)
                 say(f"NIXL cannot be used here: {error}")
         self.active = self.coming = self._have.get("nixl", self._have["p2p"])
+        self._beside: list[Transfers] = []
 
     @classmethod
     def only(cls, transfer: Transfer) -> Transfers:
@@ -45,7 +46,17 @@ class Transfers:
         made.engine, made.reason, made._say = transfer.engine, "", lambda text: None
         made._have = {transfer.kind: transfer}
         made.active = made.coming = transfer
+        made._beside = []
         return made
+
+    def beside(self) -> Transfers:
+        """Return transfers of the same kinds with agents of their own, which follow every decision of these.
+
+        What goes on through them is not disturbed when the agents here renew their names after an error.
+        """
+        other = Transfers(self.engine, "auto" if "nixl" in self._have else "p2p", self._say)
+        self._beside.append(other)
+        return other
 
     def bid(self) -> int:
         """Whether this engine can use NIXL, as 0 or 1; the minimum over all members is what `agreed` takes."""
@@ -59,10 +70,13 @@ class Transfers:
         if kind == "p2p" and "nixl" in self._have:
             self._say("some member cannot use NIXL: all use p2p")
         self.coming = self._have[kind]
+        for other in self._beside:
+            other.coming = other._have[kind]
 
     def switch(self) -> Transfer:
         """Put what was agreed in force, with the groups."""
-        self.active = self.coming
+        for each in [self, *self._beside]:
+            each.active = each.coming
         return self.active
 
     @property
@@ -73,19 +87,22 @@ class Transfers:
     @property
     def moved(self) -> dict[str, int]:
         """Bytes received, by path."""
-        return dict(sum((Counter(each.moved) for each in self.all), Counter()))
+        return dict(sum((Counter(each.moved) for each in self._every()), Counter()))
 
     def pump(self) -> None:
         """See Transfer.pump."""
-        for each in self.all:
+        for each in self._every():
             each.pump()
 
     def settle(self, peer: str) -> None:
         """See Transfer.settle."""
-        for each in self.all:
+        for each in self._every():
             each.settle(peer)
 
     def close(self) -> None:
         """See Transfer.close."""
-        for each in self.all:
+        for each in self._every():
             each.close()
+
+    def _every(self) -> list[Transfer]:
+        return [transfer for each in [self, *self._beside] for transfer in each.all]
