@@ -24,7 +24,8 @@ def busiest_bound(loads: npt.NDArray[Any], ranks: int, slots: int) -> Floats:
     """
     tokens = loads.astype(np.int64)
     total = ranks * min(slots, loads.shape[1])
-    counts = replicate(tokens, total, ranks)
+    # Water-filling compares whole numbers: scaled up, so that the shares of small loads are not cut to equal ones.
+    counts = replicate(tokens << max(0, 60 - int(tokens.max(initial=1)).bit_length()), total, ranks)
     heaviest: Floats = (tokens / counts).max(axis=1)
     bound: Floats = np.maximum(heaviest, tokens.sum(axis=1) / ranks)
     return bound

@@ -17,7 +17,7 @@ from .settings import Policy
 from .tally import NEVER, Bools, Ints, Small, Tally
 
 _DEAR = 16  # times the price that a row must pay at first: what costs nothing or little is done before what costs more
-_WIDTH = 160  # slots of partners that one step looks at, for each layer
+_WIDTH = 96  # slots of partners that one step looks at, for each layer
 _SLOTS = 24  # slots of one rank that one step looks at; the next step looks at others
 _HOT = (2, 4)  # experts of the busiest rank that a quick, and a thorough step may replicate
 _BUSY = 4  # ranks of a layer that take a step at once

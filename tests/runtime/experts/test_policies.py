@@ -120,6 +120,7 @@ def test_the_bound_on_the_busiest_rank_is_met_where_it_can_be():
     assert busiest_bound(loads, 2, 2).tolist() == [900, 200]  # four slots: nothing can be replicated
     assert busiest_bound(loads, 2, 3).tolist() == [600, 200]
     assert busiest_bound(loads, 4, 2).tolist() == [300, 100]
+    assert busiest_bound(np.array([[1, 1]]), 6, 1).tolist() == [1 / 3]  # shares below one token, too
     assert full_rank_bound([5, 4, 1, 2], 3) == 5 + 1 + 2
     assert seconds_bound([10, 30], [5, 40], 10.0) == 4.0
 
@@ -147,7 +148,7 @@ def test_a_drift_is_balanced_by_few_moves(case):
     rows, loads, usable = case.setting(0)
     verdict = judge(rows, bounded(rows, loads, usable, Policy()), loads, usable, relabel=False)
     assert verdict.of_balance >= 0.96
-    assert verdict.moved <= 0.15 * rows.size
+    assert verdict.moved <= 0.16 * rows.size
 
 
 @given(placements())
