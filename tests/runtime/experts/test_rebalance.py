@@ -261,6 +261,57 @@ def test_a_rebalance_that_broke_off_is_done_by_the_next_one(processes, store, ki
     assert {result["layers"] for result in results} == {LAYERS}
 
 
+def cut_short(link, store, me, kind, tls):
+    """A source stands still while its rows are read over tcp; then all go on."""
+    os.environ["UCX_TLS"] = tls
+    engine = Engine(store, me, kind, seconds=3.0)
+    engine.begin(["e0", "e1"])
+    engine.meet(["e0", "e1", "e2"])
+    engine.loads.reduce("active")
+    engine.placements.plan("active")
+    engine.experts.fence("active")
+    link.say("fenced")
+    link.hear(60)
+    try:
+        engine.experts.read()
+        error = ""
+    except TransferError as failure:
+        error = str(failure)
+    link.say("read")
+    link.hear(60)
+    rows = engine.state.placement.hash()
+    answer = engine.experts.confirm("active")
+    report = {"error": error, "answer": answer, "kept": rows == engine.state.placement.hash()}
+    report["wrong then"] = engine.memory.wrong(engine.groups.active.rank)
+    report["quarantined"] = engine.state.transfer.quarantined
+    engine.rebalance()
+    report |= engine.report() | {"left": engine.state.transfer.quarantined}
+    engine.close()
+    return report
+
+
+@pytest.mark.parametrize("tls", ["tcp", "posix,sysv,self,tcp"])
+def test_a_source_that_stands_still_makes_all_give_up_the_layer_and_no_stale_byte_is_ever_live(processes, store, tls):
+    children = start(processes, store, cut_short, "nixl", tls=tls)
+    for child in children:
+        assert child.hear() == "fenced"
+    children[0].stop()
+    for child in children[1:]:
+        child.say("read")
+    assert [child.hear(60) for child in children[1:]] == ["read", "read"]
+    children[0].resume()
+    children[0].say("read")
+    assert children[0].hear(60) == "read"
+    for child in children:
+        child.say("confirm")
+    results = [child.result(60) for child in children]
+    assert "engine e0" in results[2]["error"]
+    assert {result["answer"] for result in results} == {"not_all"}
+    assert all(result["kept"] and result["wrong then"] == [] and result["wrong"] == [] for result in results)
+    assert len({result["hash"] for result in results}) == 1
+    assert [result["left"] for result in results] == [0, 0, 0]  # settled: all renewed their agents before the next plan
+
+
 def disagree(link, store, me, kind, what):
     """One rank stands elsewhere than the other."""
     engine = Engine(store, me, kind, seconds=5.0)
