@@ -27,7 +27,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Case:
-    """From `before` to `after` ranks of `slots`; loads are log-normal (sigma 1), then times a factor of sigma `drift`."""
+    """From `before` to `after` ranks of `slots`; loads are log-normal (sigma 1), `drift` is the sigma of a factor."""
 
     model: Model
     slots: int
