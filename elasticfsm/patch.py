@@ -1,8 +1,9 @@
 """Patches: small edits that make a protocol wrong on purpose, applied to the parsed file before it gets its meaning.
 
-An edit stands `at: role.state` (or `role.phase`, for the exits that its states share). `leave` sets or adds ways out, `sends`
-replaces what is sent, `add STEP` and `move STEP` place a step `before` or `after` another one (without either: at the end),
-`thread` moves the list to another thread, `drop` removes a step, a guard, or with `drop: state` the whole state.
+An edit stands `at: role.state` (or `role.phase`, for the exits that its states share, if no state has that name).
+`leave` sets or adds ways out, `sends` replaces what is sent, `add STEP` and `move STEP` place a step `before` or `after`
+another one (without either: at the end), `thread` moves the list to another thread, `drop` removes a step, a guard, or
+with `drop: state` the whole state.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def _apply(file: language.File, edit: language.Edit, document: Document, place: 
     if role not in file.machines:
         raise document.wrong(place, f"no role `{role}` in {file.protocol}; {nearest(role, list(file.machines))}")
     machine = file.machines[role]
-    if name in machine.phases and edit.leave is not None:
+    named = any(name in phase.states for phase in machine.phases.values())
+    if name in machine.phases and not named and edit.leave is not None:
         machine.phases[name].leave.update(edit.leave)
         return
     states = _home(machine, name, document, place)

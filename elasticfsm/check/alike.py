@@ -1,6 +1,6 @@
 """States of a machine that behave alike once they were entered: one of them stands for all.
 
-Two waiting states with the same guards that lead to states that are alike (and send the same) differ in nothing that can
+Two waiting states with the same guards that lead to states that are alike (and send the same) differ in nothing to
 come. What they sent when they were entered is in flight and no longer part of them. Found by partition refinement.
 """
 
@@ -30,7 +30,9 @@ def _leads(state: StateTable, states: tuple[StateTable, ...], classes: list[int]
     found = []
     for way in state.leave:
         target = states[way.target]
-        found.append((way.kind, way.name, classes[way.target], target.inbox, target.outbox, target.peers, target.orders))
+        found.append(
+            (way.kind, way.name, classes[way.target], target.inbox, target.outbox, target.peers, target.orders)
+        )
     return frozenset(found)
 
 

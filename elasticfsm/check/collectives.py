@@ -1,7 +1,7 @@
 """Collectives between engines: enter, release, leave. An instance is released when every member has entered it.
 
-Which instance an engine is in follows from what it entered and was not released from (`Local.pending`): the oldest entries
-of all members for one (generation, kind) are the same instance, because released ones are gone everywhere.
+Which instance an engine is in follows from what it entered and was not released from (`Local.pending`): the oldest
+entries of all members for one (generation, kind) are the same instance, because released ones are gone everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Place = tuple[int, int]  # generation, kind
 
 
 class Outcome(NamedTuple):
-    """One way in which an instance may be released: what all members are told, who chose it, and whether a wave ended."""
+    """One way in which an instance may be released: what the members are told, who chose it, whether a wave ended."""
 
     result: int
     tag: int

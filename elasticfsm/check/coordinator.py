@@ -1,4 +1,4 @@
-"""What the coordinator can do next: a process of its own, it looks at what engines have sent and never at the engines."""
+"""What the coordinator can do next: a process of its own that looks at what engines have sent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from elasticfsm.check.world import ANSWERED, FAILED, Boss, Stand, World, ended
 class BossMove:
     """One possible move of the coordinator.
 
-    `look` says which of `sources` (role, outbox bit) must have arrived: "any", "all", "all alive", or "received" which takes
-    one. `orders` are (role, inbox bits) that it sends; `launches` a role whose processes it starts.
+    `look` says which of `sources` (role, outbox bit) must have arrived: "any", "all", "all alive", or "received", which
+    takes one. `orders` are (role, inbox bits) that it sends; `launches` a role whose processes it starts.
     """
 
     text: str

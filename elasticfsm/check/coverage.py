@@ -32,7 +32,9 @@ def _alike(world: World, found: set[Edge]) -> set[Edge]:
         for machine in machines:
             for state, like in zip(machine.states, alike(machine), strict=True):
                 other = machine.states[like].name
-                more.update((name, state.name, guard) for name, where, guard in found if (name, where) == (machine.name, other))
+                more.update(
+                    (name, state.name, guard) for name, where, guard in found if (name, where) == (machine.name, other)
+                )
     return more
 
 
@@ -48,13 +50,15 @@ def all_edges(program: Program) -> set[Edge]:
     return found
 
 
-def possible(program: Program, faults: bool) -> set[Edge]:
+def possible(program: Program, faults: bool, before: tuple[str, str] = ("", "")) -> set[Edge]:
     """The ways out that the diagrams alone allow: each guard possible, each message that a reachable state sends.
 
     Without `faults`: no step fails, no deadline expires, nobody dies, and nothing comes from outside the protocol.
+    `before` (machine, state): that machine has not gone on from there yet, so others cannot have heard of more.
     """
     reached = {name: set(_begin(program, name)) for name in program.machines}
     found: set[Edge] = set()
+    earlier = _earlier(program.machines[before[0]], before[1]) if before[0] else set()
     while True:
         sent = {
             (message, name)
@@ -62,11 +66,23 @@ def possible(program: Program, faults: bool) -> set[Edge]:
             for state in states
             for message in program.machines[name].states[state].sends
         }
-        before = len(found), sum(map(len, reached.values()))
+        size = len(found), sum(map(len, reached.values()))
         for name, machine in program.machines.items():
             _grow(program, name, machine, reached[name], sent, faults, found)
-        if before == (len(found), sum(map(len, reached.values()))):
+            if name == before[0]:
+                reached[name] &= earlier
+        if size == (len(found), sum(map(len, reached.values()))):
             return found
+
+
+def _earlier(machine: Machine, state: str) -> set[str]:
+    """The states from which a machine can come to this one."""
+    found = {state}
+    while True:
+        more = {name for name, other in machine.states.items() if any(way.target in found for way in other.leave)}
+        if more <= found:
+            return found
+        found |= more
 
 
 def _begin(program: Program, name: str) -> list[str]:
@@ -103,6 +119,8 @@ def _guard_possible(
         return True
     if guard.kind in FAULT_ONLY:
         return False
+    if guard.kind == "wanted":
+        return bool(program.votes)
     if guard.kind in ("received", "any", "all", "all alive"):
         return _sendable(program, name, guard.name, sent, faults)
     if guard.kind == "answer" and not faults:
@@ -123,8 +141,27 @@ def _sendable(program: Program, receiver: str, message: str, sent: set[tuple[str
 
 
 def gaps(program: Program, taken: set[Edge]) -> tuple[list[Edge], list[Edge], list[Edge]]:
-    """What no run took: impossible by the diagrams (an error), only with faults or from outside, and the rest."""
+    """What no run took: vacuous ways (an error), those only for faults or from outside, and those of shared machines.
+
+    A way of another protocol's machine, and an exit that a phase gives to all its states, may be needed elsewhere.
+    """
     left = all_edges(program) - taken
     never = left - possible(program, faults=True)
-    faulty = left - never - possible(program, faults=False)
-    return sorted(never), sorted(faulty), sorted(left - never - faulty)
+    calm = {edge for edge in (left - never) & possible(program, faults=False) if _in_time(program, edge)}
+    shared = {edge for edge in calm if _shared(program, edge)}
+    return sorted(never | (calm - shared)), sorted(left - never - calm), sorted(shared)
+
+
+def _in_time(program: Program, edge: Edge) -> bool:
+    """Whether a message can come while its receiver still stands where it is wanted."""
+    name, state, _ = edge
+    if not state or name not in program.coordinator:
+        return True
+    return edge in possible(program, faults=False, before=(name, state))
+
+
+def _shared(program: Program, edge: Edge) -> bool:
+    name, state, guard = edge
+    own = name.startswith(f"{program.name}.")
+    ways = program.machines[name].states[state].leave if state else ()
+    return not own or any(way.shared and str(way.guard) == guard for way in ways)

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from elasticfsm.check.moves import ENVIRONMENT
 from elasticfsm.check.forget import Forget
+from elasticfsm.check.moves import ENVIRONMENT
 from elasticfsm.check.reduce import Alone, symmetry
 from elasticfsm.check.successors import Interrupted, Successors, Transition
-from elasticfsm.check.world import ABORTED, DONE, Regime, State, World
+from elasticfsm.check.world import ABORTED, CALM, DONE, State, World
 
-MILLIONS = 1 << 14
+TOLD_EVERY = 1 << 14
 
 
 @dataclass
 class Graph:
-    """Everything that was reached. Edges of state i are targets[offsets[i]:offsets[i + 1]], with the same slice of tags.
+    """Everything that was reached. Edges of state i: targets[offsets[i]:offsets[i + 1]], with the same slice of tags.
 
-    `refuted` maps a property to (state, transition or None): the first state, or the transition out of it, that refutes it.
+    `refuted` maps a property to (state, transition or None): the first state, or transition out of it, that refutes it.
     """
 
     world: World
@@ -50,17 +50,20 @@ def explore(
     limit: int | None = None,
     progress: Callable[[int], None] | None = None,
     bold: bool = True,
+    alone: bool = True,
 ) -> Graph:
     """Explores a world to the end or up to `limit` states; `reduced` uses symmetry and moves explored alone."""
     world.forget = Forget(world) if reduced else None
     world.bold = reduced and bold
-    successors = Successors(world, Alone(world) if reduced else None)
+    successors = Successors(world, Alone(world) if reduced and alone else None)
     graph = Graph(world, successors, _canonical(world, successors) if reduced else lambda state: state, reduced)
     with _no_collector():
         try:
             _search(graph, limit, progress)
         except Interrupted:
-            return explore(World(world.program, world.sizes, world.regime), reduced, limit, progress, bold=False)
+            return explore(
+                World(world.program, world.sizes, world.regime), reduced, limit, progress, bold=False, alone=alone
+            )
     return graph
 
 
@@ -76,7 +79,7 @@ def _canonical(world: World, successors: Successors) -> Callable[[State], State]
 def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | None) -> None:
     successors, canonical = graph.successors, graph.canonical
     first = canonical(graph.world.initial())
-    alarmed = graph.world.bold and graph.world.regime == Regime()
+    alarmed = graph.world.bold and graph.world.regime == CALM
     states, parents, targets, tags = graph.states, graph.parents, graph.targets, graph.tags
     index, fired = {first: 0}, graph.fired
     states.append(first)
@@ -102,7 +105,7 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
                     graph.refuted.setdefault(name, (place, transition))
         graph.offsets.append(len(targets))
         place += 1
-        if not place % MILLIONS and progress:
+        if not place % TOLD_EVERY and progress:
             progress(len(states))
         if limit is not None and len(states) > limit:
             graph.complete = False
@@ -113,13 +116,15 @@ def _look(graph: Graph, place: int, state: State, found: list[Transition], alarm
     """Judges a state by itself: invariants, agreement, ends, deadlock."""
     known = graph.successors.known
     ends = graph.world.end_of_boss(state[0])
+    if alarmed and graph.world.boss_interrupts(state[0]):
+        raise Interrupted
     for number in state[1:-1]:
         one = known[number]
         ends |= one.end
         if one.bad:
             for name in one.bad:
                 graph.refuted.setdefault(name, (place, None))
-        if alarmed and (one.closed & 2 or one.outbox & graph.world.tables.alarms):
+        if alarmed and one.alarm:
             raise Interrupted
     if ends & DONE and ends & ABORTED:
         graph.refuted.setdefault("agreement", (place, None))

@@ -56,7 +56,7 @@ def _named(program: Program) -> set[str]:
         for state in machine.states.values():
             for step in state.steps:
                 for field in ("requires", "awaits", "provides", "ends"):
-                    found.update(strip_all(fact)[1] for fact in step.facts(field))  # type: ignore[arg-type]
+                    found.update(strip_all(fact)[1] for fact in step.facts(field))
                 if step.meaning.asks:
                     found.add(step.meaning.asks)
     found = {fact for fact in found if not fact.endswith(" *")}

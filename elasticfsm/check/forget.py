@@ -64,7 +64,7 @@ class Forget:
         return mail, facts | (self.group_facts if renames else 0)
 
     def hears(self, local: Local) -> int:
-        """The peer messages that this engine may still take: a wake to an engine inside a wave is void before it could."""
+        """The peer messages that this engine may still take: inside a wave a wake is void before it could be."""
         mask = 0
         for machine, stand in zip(self.world.machines[local.role], local.stands, strict=True):
             starts = [stand.state] if stand else [target for _, _, target, _ in machine.starts]

@@ -13,8 +13,8 @@ from elasticfsm.check.world import ABORTED, ABSENT, DONE
 def stranded(graph: Graph) -> tuple[int, str] | None:
     """The first state from which no declared end can be reached without help, and under which environment; else None.
 
-    Quiet: no request comes any more, and a forward step says `empty` whenever nobody wants it. Busy: it always says `work`.
-    In both the operator and the step counter stay silent.
+    Quiet: no request comes any more, and a forward step says `empty` whenever nobody wants it. Busy: it always says
+    `work`. In both the operator and the step counter stay silent.
     """
     offsets, sources, tags = _reversed(graph)
     goals = [place for place, ends in graph.ends.items() if ends in (DONE, ABORTED, ABORTED | ABSENT)]
@@ -28,7 +28,7 @@ def stranded(graph: Graph) -> tuple[int, str] | None:
 
 
 def uncommitted(graph: Graph) -> int | None:
-    """The first end that is not `done` although nobody refused; -1 if `done` is not reachable at all; None if all is well."""
+    """The first end that is not `done` although nobody refused; -1 if `done` is out of reach; None if all is well."""
     seen = bytearray(len(graph.states))
     seen[0] = 1
     queue = deque([0])

@@ -1,4 +1,4 @@
-"""What one engine can do next, from its local state alone. What depends on others is left open in the fields of a move."""
+"""What one engine can do next, from its local state alone; what depends on others is left open in a move."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Edge = tuple[str, str, str]  # machine, state, guard: one way out of a state
 class Move:
     """One possible move of an engine.
 
-    `target` is its local state afterwards. `peers` are messages that go to all peers, `takes` one that came from a peer,
-    `enters` (generation, kind, step) a collective it enters, `needs` facts of other engines, `closes` a generation it
-    destroys, `cut` a generation on which it can only fail because a member has closed its side. `machine` is the one that moves.
+    `machine` moves, `target` is the local state afterwards. `peers` are messages that go to all peers, `takes` one that
+    came from a peer, `enters` (generation, kind, step) a collective it enters, `needs` facts of other engines, `closes`
+    a generation it destroys, `cut` a generation on which it can only fail because a member has closed its side.
     """
 
     machine: int
@@ -152,7 +152,13 @@ def _leave(world: World, local: Local, machine: int, way: WayTable, tag: int = 0
     after, peers = enter_state(world, local, machine, way.target)
     target = world.machines[local.role][machine].states[way.target].name
     return Move(
-        machine, "guard", f"{way.kind} {way.name}".strip() + f" -> {target}", after, tag=tag, edges=(way.key,), peers=peers
+        machine,
+        "guard",
+        f"{way.kind} {way.name}".strip() + f" -> {target}",
+        after,
+        tag=tag,
+        edges=(way.key,),
+        peers=peers,
     )
 
 
@@ -192,7 +198,9 @@ def _put(stands: tuple[Stand | None, ...], machine: int, stand: Stand | None) ->
 
 
 def _step(world: World, local: Local, machine: int, step: StepTable, stand: Stand) -> Iterator[Move]:
-    generation = world.tables.resolve(world.tables.roles[local.role], local.switched, step.group) if step.group else None
+    generation = (
+        world.tables.resolve(world.tables.roles[local.role], local.switched, step.group) if step.group else None
+    )
     if stand.inside >= RELEASED:
         yield _return(world, local, machine, step, stand)
     elif stand.inside == ENTERED:
@@ -320,5 +328,3 @@ def _answered(world: World, local: Local, machine: int) -> WayTable | None:
         return None
     ways = [way for way in state.leave if way.kind in ("done", "answer") and _concluded(world, state, stand, way)]
     return ways[0] if ways else None
-
-

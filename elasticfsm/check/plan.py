@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticfsm.check.world import Regime, sizes_of
+from elasticfsm.check.world import CALM, Regime, sizes_of
 from elasticfsm.compile import Program
 
-CALM, CANCEL = Regime(), Regime(cancel=True)
+CANCEL = Regime(cancel=True)
 ALONE = ("1", "2", "3", "4")
 PAIRS = ("1+1", "2+1", "1+2", "2+2")
 

@@ -2,12 +2,17 @@
 
 Symmetry: the engines of a role are sorted by their local states; messages between them move along.
 
-Moves alone (singleton ample sets): a move `a` of an engine may be explored alone if it has one outcome, nobody can prevent
-or change it, it changes nothing that a property looks at, and no cycle consists of such moves only. That is so for steps
-in the middle of a list (begun lists run to their end), if no other thread of that engine can touch the same facts, names or
-groups before; and for the report that a list has ended. Never explored alone: other guards, the begin of a forward step, a switch, the end of a group, a fact that other
-engines wait for, and whatever a message may still interrupt. The rule keeps branching-time properties (Gerth, Kuiper,
-Peled, Penczek 1995: singleton or full), and tests compare it with the unreduced run.
+Moves alone (singleton ample sets): a move of an engine may be explored alone if it has one outcome, nobody can
+prevent or change it, it changes nothing that a property looks at, and no cycle consists of such moves only. That is so
+for steps in the middle of a list (begun lists run to their end), if no other thread of that engine can touch the same
+facts, names or groups before; and for the report that a list has ended. Never explored alone: other guards, the begin
+of a forward step, a switch, the end of a group, a fact that other engines wait for, and whatever a message may still
+interrupt. The rule keeps branching-time properties (Gerth, Kuiper, Peled, Penczek 1995: singleton or full), and tests
+compare it with the unreduced run.
+
+`world.bold` assumes what a regime without cancel promises: nothing is withdrawn, only standby groups are closed. If that
+turns out to be wrong, `Interrupted` is raised and the run is repeated without the assumption. (Up to the first such
+event both systems are the same, and the reduced one keeps it reachable.)
 """
 
 from __future__ import annotations
@@ -86,18 +91,18 @@ class Alone:
     def __call__(self, local: Local, move: Move, moves: list[Move]) -> bool:
         """Whether this move, one of all `moves` of this engine, may be explored alone."""
         world = self.world
-        table = world.machines[local.role][move.machine]
-        stand, step = local.stands[move.machine], world.step_of(local, move.machine)
-        if move.bad or move.tag or world.regime.faults:
+        worker = world.machines[local.role][move.machine].worker
+        if move.bad or move.tag or world.regime.faults or move.verb == "fail":
             return False
-        if move.verb == "guard" and table.worker:
-            return self._handed(local, move, moves)
         if move.verb == "guard":
-            return self._reports(local, move)
-        if move.verb not in ("step", "enter", "leave") or stand is None or step is None:
-            return False
-        state = table.states[stand.state]
-        if state.thread == "foreground" and not begun(stand):
+            return self._handed(local, move, moves) if worker else self._reports(local, move)
+        step = world.step_of(local, move.machine)
+        return step is not None and self._undisturbed(local, move, step)
+
+    def _undisturbed(self, local: Local, move: Move, step: StepTable) -> bool:
+        """Whether a step runs to its end whatever others do, and changes nothing that they look at."""
+        stand, state = local.stands[move.machine], self.world.state_of(local, move.machine)
+        if stand is None or state is None or (state.thread == "foreground" and not begun(stand)):
             return False
         destroys = step.closes and step.group != "retired"  # a retired one: if no other member can use it any more
         if step.means == "rename" or destroys or step.ends & self.watched or move.needs or move.requires:
@@ -123,8 +128,8 @@ class Alone:
     def _reports(self, local: Local, move: Move) -> bool:
         """Whether a guard only tells the coordinator that a background list has ended.
 
-        It waits for a boundary, and so a forward step may come first. That changes nothing but the moment of the report:
-        every state in which it is still to come has a twin, explored, in which it came. A deadlock stays one there.
+        It waits for a boundary, and so a forward step may come first. That changes the moment of the report only: every
+        state in which it is still to come has a twin, explored, in which it came. A deadlock stays one there.
         """
         stand, after = local.stands[move.machine], move.target.stands[move.machine]
         state, then = self.world.state_of(local, move.machine), self.world.state_of(move.target, move.machine)

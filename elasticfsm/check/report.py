@@ -71,11 +71,15 @@ def show(console: Console, checked: list[Checked], traces: bool) -> None:
 
 def _show_gaps(console: Console, one: Checked) -> None:
     if one.never:
-        console.print(f"\n[red]{one.name}: no run can ever take these ways; remove them or say what leads there[/]")
+        console.print(
+            f"\n[red]{one.name}: no run takes these ways, although no fault is needed for them: what leads there?[/]"
+        )
         for edge in one.never:
             console.print(f"  {_edge(edge)}")
     if one.unseen:
-        console.print(f"\n[yellow]{one.name}: not taken in these runs, although the diagrams allow it[/]")
+        console.print(
+            f"\n[yellow]{one.name}: not taken in these runs, but there for other protocols or given by a phase to all its states[/]"
+        )
         for edge in one.unseen:
             console.print(f"  {_edge(edge)}")
     if one.faulty:
@@ -113,7 +117,9 @@ def as_data(checked: list[Checked]) -> list[dict[str, Any]]:
                     "seconds": round(run.seconds, 2),
                     "reduced": run.reduced,
                     "complete": run.complete,
-                    "refuted": {name: {"steps": found.steps, "trace": found.lines} for name, found in run.refuted.items()},
+                    "refuted": {
+                        name: {"steps": found.steps, "trace": found.lines} for name, found in run.refuted.items()
+                    },
                 }
                 for run in one.runs
             ],

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from elasticfsm.check.coverage import Edge, gaps
-from elasticfsm.check.plan import CALM, CANCEL, Task, tasks
+from elasticfsm.check.coverage import gaps
+from elasticfsm.check.moves import Edge
+from elasticfsm.check.plan import CANCEL, Task, tasks
 from elasticfsm.check.verdict import Refutation, Run, run
-from elasticfsm.check.world import sizes_of
+from elasticfsm.check.world import CALM, sizes_of
 from elasticfsm.compile import Program, compile_protocol
 from elasticfsm.patch import load_patch, patched, shipped_patches
 from elasticfsm.protocol import load, shipped
@@ -83,8 +84,7 @@ def _largest(sizes: list[str]) -> list[str]:
 
     def covered(size: str) -> bool:
         return any(
-            other != size and all(a <= b for a, b in zip(numbers[size], numbers[other], strict=True))
-            for other in sizes
+            other != size and all(a <= b for a, b in zip(numbers[size], numbers[other], strict=True)) for other in sizes
         )
 
     return [size for size in dict.fromkeys(sizes) if not covered(size)]
@@ -137,7 +137,7 @@ def _check(one: Checked, options: Options, console: Console) -> None:
             label = f"{one.name} {task.sizes}, {task.regime}"
 
             def tell(states: int, label: str = label) -> None:
-                status.update(f"{label}: {states:,} states")  # noqa: B023 - called only while this status is shown
+                status.update(f"{label}: {states:,} states")
 
             tell(0)
             found = run(task.program, task.engines, task.regime, options.reduced, options.max_states, tell)

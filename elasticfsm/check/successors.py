@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from elasticfsm.check.collectives import Outcome, Place, outcomes, released, view
+from elasticfsm.check.collectives import Outcome, Place, outcomes, released
 from elasticfsm.check.coordinator import BossMove, boss_moves
-from elasticfsm.check.moves import Move, at_boundary, moves_of
+from elasticfsm.check.known import Locals, Safe
+from elasticfsm.check.moves import Move
 from elasticfsm.check.tables import OLD, StepTable
-from elasticfsm.check.world import (
-    ABORTED,
-    ABSENT,
-    DONE,
-    ENTERED,
-    OTHER_END,
-    OUT,
-    RUNNING,
-    Local,
-    Regime,
-    Stand,
-    State,
-    World,
-    ended,
-)
+from elasticfsm.check.world import CALM, Local, State, World
 
 BOSS = -1  # `who` of a transition of the coordinator
 
 
-class Interrupted(Exception):  # noqa: N818 - no error: a reduction was too bold, the run is repeated without it
-    """Something happened that the bold reduction excludes: a withdrawal, or a group of serving engines that was closed."""
+class Interrupted(Exception):
+    """A reduction was too bold: something was withdrawn, or serving engines lost a group. The run is repeated."""
 
 
 class Transition(NamedTuple):
@@ -43,43 +29,13 @@ class Transition(NamedTuple):
     said: str = ""
 
 
-class Known(NamedTuple):
-    """What follows from a local state alone."""
-
-    plain: list[tuple[int, Move]]
-    open: list[tuple[int, Move]]
-    view: dict[Place, tuple[str, ...]]
-    inside: frozenset[tuple[int, str]]
-    closed: int
-    facts: int
-    outbox: int
-    sent: int
-    end: int
-    bad: tuple[str, ...]
-    rests: bool
-    alone: tuple[tuple[int, Move], ...]
-    hears: int
-
-
-class _Known(dict[int, Known]):
-    """What is known about each local state, learned when it is first asked for."""
-
-    def __init__(self, learn: Callable[[int], Known]) -> None:
-        super().__init__()
-        self._learn = learn
-
-    def __missing__(self, number: int) -> Known:
-        known = self[number] = self._learn(number)
-        return known
-
-
 class Successors:
     """Expands states of one world. `safe(local, move)` names moves that may be taken alone (see `reduce`)."""
 
-    def __init__(self, world: World, safe: Callable[[Local, Move, list[Move]], bool] | None = None) -> None:
+    def __init__(self, world: World, safe: Safe | None = None) -> None:
         self.world = world
         self.safe = safe
-        self.known = _Known(self._learn)
+        self.known = Locals(world, safe)
         self._boss: dict[int, list[tuple[int, BossMove]]] = {}
         self._ready: dict[tuple[int, ...], list[tuple[int, BossMove]]] = {}
         self._changed: dict[tuple[object, ...], int] = {}
@@ -89,30 +45,6 @@ class Successors:
             for who in range(count)
             for message in range(len(world.tables.mail.peers))
         ]
-
-    def _learn(self, number: int) -> Known:
-        world = self.world
-        local = world.locals[number]
-        moves = moves_of(world, local)
-        numbered = [(world.local(move.target), move) for move in moves]
-        left = [pair for pair in numbered if _is_open(pair[1]) or pair[1].target.outbox != local.outbox]
-        plain = [pair for pair in numbered if pair not in left]
-        safe = [pair for pair in numbered if self.safe and self.safe(local, pair[1], moves)]
-        return Known(
-            plain=plain,
-            open=left,
-            view=view(local),
-            inside=frozenset(_inside(world, local)),
-            closed=local.closed,
-            facts=local.facts,
-            outbox=local.outbox,
-            sent=local.outbox << 1 | local.present,
-            end=_end(world, local),
-            bad=_bad(world, local),
-            rests=_rests(world, local),
-            alone=tuple(safe),
-            hears=world.forget.hears(local) if world.forget else -1,
-        )
 
     def moves(self) -> list[Move | BossMove]:
         """Every move that was ever looked up."""
@@ -126,15 +58,19 @@ class Successors:
         for who in range(self.world.count):
             for target, move in self.known[state[who + 1]].alone:
                 found = self._open(state, who, target, move)
-                if len(found) == 1 and not found[0].bad and not (move.closes >= 0 and self._near(state, who, move.closes)):
+                if (
+                    len(found) == 1
+                    and not found[0].bad
+                    and not (move.closes >= 0 and self._near(state, who, move.closes))
+                ):
                     return found[0]
         return self._boss_alone(state) if self.safe and self.world.operation else None
 
     def _boss_alone(self, state: State) -> Transition | None:
-        """A move of the coordinator that nothing can prevent: a step, or, where nobody ever withdraws, its only guard."""
+        """A move of the coordinator that nothing prevents: a step, or its only guard where nobody withdraws."""
         found: list[Transition] = []
         for number, move in self._coordinator(state):
-            if move.tag or (move.edges and (self.world.regime != Regime() or not self.world.bold)):
+            if move.tag or (move.edges and (self.world.regime != CALM or not self.world.bold)):
                 return None
             found.extend(self._order(state, number, move))
         return found[0] if len(found) == 1 else None
@@ -142,8 +78,8 @@ class Successors:
     def all(self, state: State) -> list[Transition]:
         """Every transition that is possible in this state."""
         found: list[Transition] = []
-        for number, move in self._coordinator(state) if self.world.operation else ():
-            found.extend(self._order(state, number, move))
+        for number, order in self._coordinator(state) if self.world.operation else ():
+            found.extend(self._order(state, number, order))
         for who in range(self.world.count):
             known = self.known[state[who + 1]]
             for target, move in known.plain:
@@ -159,9 +95,7 @@ class Successors:
         if move.takes >= 0 or move.peers:
             return self._mailed(state, who, target, move)
         if move.cut >= 0:
-            closed = any(
-                self.known[state[other + 1]].closed >> move.cut & 1 for other in self.world.members[move.cut]
-            )
+            closed = any(self.known[state[other + 1]].closed >> move.cut & 1 for other in self.world.members[move.cut])
             if closed and self.world.bold and move.harsh:
                 raise Interrupted
             return [Transition(_with(state, who, target), move, who)] if closed else []
@@ -309,13 +243,11 @@ class Successors:
         for sender in range(count):
             bit = 1 << (move.takes * count + who) * count + sender
             if state[-1] & bit:
-                found.append(
-                    Transition((*_with(state, who, target)[:-1], mail & ~bit), move, who, move.tag, move.bad)
-                )
+                found.append(Transition((*_with(state, who, target)[:-1], mail & ~bit), move, who, move.tag, move.bad))
         return found
 
     def _coordinator(self, state: State) -> list[tuple[int, BossMove]]:
-        """The moves of the coordinator that are possible: they depend on what the engines have sent, and nothing else."""
+        """The moves of the coordinator that are possible: they depend only on what the engines have sent."""
         known, number = self.known, state[0]
         key = (number, *[known[other].sent for other in state[1:-1]])
         ready = self._ready.get(key)
@@ -357,57 +289,3 @@ class Successors:
 
 def _with(state: State, who: int, target: int) -> State:
     return (*state[: who + 1], target, *state[who + 2 :])
-
-
-def _is_open(move: Move) -> bool:
-    return bool(
-        move.enters or move.takes >= 0 or move.peers or move.cut >= 0 or move.needs or move.requires or move.closes >= 0
-    )
-
-
-def _inside(world: World, local: Local) -> list[tuple[int, str]]:
-    found = [(entry.generation, entry.step) for entry in local.pending]
-    for machine, stand in enumerate(local.stands):
-        step = world.step_of(local, machine)
-        if stand is not None and step is not None and stand.inside != OUT and step.group:
-            place = world.tables.resolve(world.tables.roles[local.role], local.switched, step.group)
-            found.append((place or 0, step.name))
-    return found
-
-
-def _end(world: World, local: Local) -> int:
-    if not world.operation:
-        return RUNNING
-    stand, state = local.stands[0], world.state_of(local, 0)
-    if stand is None or state is None:
-        return ABSENT
-    return {"done": DONE, "aborted": ABORTED}.get(state.name, OTHER_END) if state.end else RUNNING
-
-
-def _bad(world: World, local: Local) -> tuple[str, ...]:
-    """What is wrong with a local state: a machine's invariant, or a step whose required facts went away."""
-    missing = 0
-    for machine, stand in enumerate(local.stands):
-        if stand is None:
-            continue
-        state = world.state_of(local, machine)
-        if state and not state.end:
-            missing |= world.machines[local.role][machine].holds & ~local.facts
-        step = world.step_of(local, machine)
-        if step is not None and stand.inside == ENTERED:
-            missing |= step.requires & ~local.facts
-    return world.tables.facts.refuted_by(missing)
-
-
-def _rests(world: World, local: Local) -> bool:
-    """Whether this engine may stay as it is for ever: no list is running, and every phase says `within: forever`."""
-    for machine, stand in enumerate(local.stands):
-        state = world.state_of(local, machine)
-        if stand is None or state is None or (world.operation and machine == 0 and state.end):
-            continue
-        if not state.rests or (state.steps and not ended(state, stand)):
-            return False
-    return at_boundary(world, local)
-
-
-__all__ = ["BOSS", "Known", "Stand", "Successors", "Transition"]

@@ -14,7 +14,7 @@ OLD, NEW = 0, 1  # the two generations; what `active`, `standby` and `retired` n
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """One step of a list. Facts are bit masks; `elsewhere` holds (role, mask) of facts that every engine of a role has."""
+    """One step of a list. Facts are bit masks; `elsewhere`: (role, mask) of facts that a whole role has."""
 
     text: str
     name: str
@@ -36,7 +36,7 @@ class StepTable:
 
 @dataclass(frozen=True, slots=True)
 class WayTable:
-    """One way out of a state. `mail`: inbox bits that satisfy it; `sources`: (role, outbox bit) a coordinator looks at."""
+    """One way out of a state. `mail`: inbox bits that satisfy it; `sources`: (role, outbox bit) to look at."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class WayTable:
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """One state; `inbox`, `outbox` are the bits it sets on entering, `peers` the peer messages, `orders` (role, bits)."""
+    """One state; on entering it sets `inbox` and `outbox` bits, sends `peers` messages and `orders` (role, bits)."""
 
     name: str
     thread: str
@@ -81,7 +81,7 @@ class MachineTable:
 
 @dataclass(slots=True)
 class Mail:
-    """Numbers of messages: inbox bits of (message, sender, receiver), outbox bits of (message, sender), peer messages."""
+    """Numbers of messages: inbox bits of (message, sender, receiver), outbox bits of (message, sender), peers."""
 
     inbox: dict[tuple[str, str, str], int] = field(default_factory=dict)
     outbox: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -108,9 +108,13 @@ class Tables:
             for way in state.leave:
                 if way.kind in ("any", "received"):
                     self.alarms |= sum({bit for _, bit in way.sources})
-        self.wakes = tuple(
-            number for (message, _), number in self.mail.peers.items() if message in program.waves
-        )
+        self.interrupts = 0  # inbox bits that cancel a running list
+        for machines in self.machines.values():
+            for state in (state for machine in machines for state in machine.states):
+                if state.thread == "background":
+                    for way in state.leave:
+                        self.interrupts |= sum(way.mail)
+        self.wakes = tuple(number for (message, _), number in self.mail.peers.items() if message in program.waves)
         self.wave_ends = frozenset(program.waves.values())
 
     def steps(self) -> list[StepTable]:
@@ -195,7 +199,7 @@ class Tables:
         own: dict[str, int] = {}
         elsewhere: dict[str, tuple[tuple[str, int], ...]] = {}
         for what in ("requires", "awaits"):
-            split = [strip_all(fact) for fact in step.facts(what)]  # type: ignore[arg-type]
+            split = [strip_all(fact) for fact in step.facts(what)]
             own[what] = self.facts.mask(fact for role, fact in split if not role)
             elsewhere[what] = tuple((role, self.facts.mask([fact])) for role, fact in split if role)
         return StepTable(

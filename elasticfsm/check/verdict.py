@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from elasticfsm.check.coverage import Edge, fired
+from elasticfsm.check.coverage import fired
 from elasticfsm.check.explore import Graph, explore
 from elasticfsm.check.liveness import stranded, uncommitted
+from elasticfsm.check.moves import Edge
 from elasticfsm.check.trace import trace_to
-from elasticfsm.check.world import Regime, World
+from elasticfsm.check.world import CALM, Regime, World
 from elasticfsm.compile import Program
 
 OPERATION_ONLY = ("good_end", "commits", "agreement")
@@ -18,7 +19,7 @@ OPERATION_ONLY = ("good_end", "commits", "agreement")
 
 @dataclass
 class Refutation:
-    """A refuted property and the shortest trace that shows it (shortest among those explored, if the run was reduced)."""
+    """A refuted property and the shortest trace that shows it (among those explored, if the run was reduced)."""
 
     property: str
     lines: list[str]
@@ -90,24 +91,28 @@ def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
         place, environment = lost
         trace = trace_to(graph, "good_end", place)
         note = f"from here no end can be reached ({environment} environment)"
-        found.refuted["good_end"] = Refutation("good_end", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note)
-    if regime != Regime():
+        found.refuted["good_end"] = Refutation(
+            "good_end", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note
+        )
+    if regime != CALM:
         return
     wrong = uncommitted(graph)
     if wrong is not None:
         trace = trace_to(graph, "commits", max(wrong, 0))
         note = "no run ends as done" if wrong < 0 else "nobody refused, failed or cancelled, and still it is not done"
-        found.refuted["commits"] = Refutation("commits", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note)
+        found.refuted["commits"] = Refutation(
+            "commits", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note
+        )
 
 
 def applicable(program: Program, regime: Regime) -> tuple[str, ...]:
-    """The properties that this program under this regime can refute: no verdict is given on what it has no words for."""
+    """The properties that this program can refute under this regime: no verdict on what it has no words for."""
     names = ["no_deadlock"]
     if program.coordinator:
         names += ["good_end", "agreement"]
-        names += ["commits"] if regime == Regime() else []
+        names += ["commits"] if regime == CALM else []
     names += ["collective_order", "membership", "contracts"]
-    used = {prop for prop in program.facts.values()}
+    used = set(program.facts.values())
     renames = any(step.means == "rename" for step in program.steps.values())
     for name in ("no_use_after_destroy", "no_transfer_at_switch", "placement", "coverage", "requests_kept"):
         if name in used and (program.coordinator or name != "no_transfer_at_switch" or renames):

@@ -1,7 +1,7 @@
-"""What one global state is: a tuple of numbers, one for the coordinator, one for each engine, one for messages to peers.
+"""What a global state is: a tuple of numbers, one for the coordinator, one for each engine, one for peer messages.
 
-The number of an engine stands for its whole local state (`Local`): machines, facts, names of groups, collectives that it
-entered and that were not released yet, messages in flight to it and from it. Local states are interned, and everything
+The number of an engine stands for its whole local state (`Local`): machines, facts, names of groups, collectives that
+it entered and that were not released yet, messages in flight to it and from it. Local states are interned, and all
 that follows from a local state alone is computed once.
 """
 
@@ -71,7 +71,7 @@ State = tuple[int, ...]
 
 
 class Regime(NamedTuple):
-    """What the environment may do: `cancel` by the operator; `faults`: steps fail and deadlines expire at any moment."""
+    """What the environment may do: `cancel` by the operator; `faults`: steps fail, deadlines expire at any moment."""
 
     cancel: bool = False
     faults: bool = False
@@ -80,10 +80,13 @@ class Regime(NamedTuple):
         return "faults" if self.faults else "cancel at any moment" if self.cancel else "fault-free"
 
 
+CALM = Regime()
+
+
 class World:
     """One program at one size: which engines there are, who is a member of what, and the interned local states."""
 
-    def __init__(self, program: Program, sizes: dict[str, int], regime: Regime = Regime()) -> None:
+    def __init__(self, program: Program, sizes: dict[str, int], regime: Regime = CALM) -> None:
         self.program = program
         self.tables = Tables(program)
         self.regime = regime
@@ -147,8 +150,11 @@ class World:
 
     def initial(self) -> State:
         """The state in which the operator has just asked, or in which everybody serves."""
-        engines = tuple(self.local(self._fresh(self.tables.roles.index(role), role)) for role in self.roles)
         boss = self.tables.coordinator
+        orders = dict(boss.states[boss.starts[0][2]].orders) if boss else {}
+        engines = tuple(
+            self.local(self._fresh(self.tables.roles.index(role), role, orders.get(role, 0))) for role in self.roles
+        )
         first = Boss(Stand(boss.starts[0][2]) if boss else None)
         return (self.boss(first), *engines, 0)
 
@@ -162,7 +168,13 @@ class World:
             self._boss_ends[number] = found
         return found
 
-    def _fresh(self, number: int, role: str) -> Local:
+    def boss_interrupts(self, number: int) -> bool:
+        """Whether the coordinator stands in a state that sends what cancels a running list."""
+        stand, table = self.bosses[number].stand, self.tables.coordinator
+        orders = table.states[stand.state].orders if table and stand else ()
+        return any(bits & self.tables.interrupts for _, bits in orders)
+
+    def _fresh(self, number: int, role: str, inbox: int) -> Local:
         started = self.program.started[role]
         machines = self.machines[number]
         holds = 0
@@ -176,7 +188,7 @@ class World:
             switched=False,
             closed=0,
             pending=(),
-            inbox=0,
+            inbox=inbox,
             outbox=0,
         )
 

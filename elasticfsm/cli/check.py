@@ -19,9 +19,13 @@ def check(
         list[str] | None, typer.Option("--sizes", help="Engines of each role, as in 2+1; may be repeated.")
     ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write everything that was found to this file.")] = None,
-    unreduced: Annotated[bool, typer.Option("--unreduced", help="Explore every interleaving, without reductions.")] = False,
+    unreduced: Annotated[
+        bool, typer.Option("--unreduced", help="Explore every interleaving, without reductions.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes only, in seconds.")] = False,
-    max_states: Annotated[int, typer.Option("--max-states", min=1, help="Give up a run beyond this many states.")] = 4_000_000,
+    max_states: Annotated[
+        int, typer.Option("--max-states", min=1, help="Give up a run beyond this many states.")
+    ] = 4_000_000,
 ) -> None:
     """Explore every reachable interleaving of protocols; exit 1 if one is refuted or a patch is not."""
     from elasticfsm.check.run import Options, check

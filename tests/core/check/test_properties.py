@@ -1,0 +1,50 @@
+"""Each property is refuted by a small mistake, and the protocol without the mistake holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_a_mistake_is_refuted_by_the_property_that_it_breaks(mistake: str, mistakes: Any, explored: Any) -> None:
+    name, (edits, how) = mistake, mistakes[mistake]
+    found = explored(*edits, **how)
+    assert name in found.refuted
+    assert found.refuted[name].lines[-1]
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_the_protocol_without_a_mistake_holds(explored: Any, cancel: bool) -> None:
+    found = explored(sizes="2+1", cancel=cancel)
+    assert found.complete
+    assert not found.refuted
+
+
+def test_every_property_has_a_mistake_that_it_refutes(mistakes: Any) -> None:
+    from elasticfsm.steps import PROPERTIES
+
+    assert set(PROPERTIES) == set(mistakes)
+
+
+def test_a_protocol_that_commits_without_asking_splits(explored: Any) -> None:
+    """Must-fail control: the coordinator aborts by its own decision, the engines commit by theirs."""
+    hasty = {"at": "existing.settled", "leave": {"done": "retiring"}}
+    found = explored(hasty, {"at": "coordinator.voting", "leave": {"received cancel": "aborted"}}, cancel=True)
+    assert "agreement" in found.refuted
+
+
+def test_a_protocol_that_always_aborts_does_not_commit(explored: Any) -> None:
+    """Must-fail control: nothing goes wrong, and nothing is ever committed."""
+    found = explored({"at": "coordinator.planning", "leave": {"done": "asking"}})
+    assert set(found.refuted) == {"commits"}
+
+
+def test_a_violated_contract_does_not_end_the_search(explored: Any) -> None:
+    found = explored({"at": "existing.joining", "move": "groups.join: standby", "before": "placement.share: standby"})
+    assert {"contracts", "placement", "collective_order", "no_deadlock"} <= set(found.refuted)
+
+
+def test_too_many_states_are_inconclusive(explored: Any) -> None:
+    found = explored(limit=50)
+    assert found.verdict("no_deadlock") == "inconclusive"
