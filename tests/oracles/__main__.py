@@ -32,9 +32,9 @@ def main() -> int:
     rows = []
     console = Console(width=None if sys.stdout.isatty() else 200)
     for name, whole, sizes, cancel in _plan(wanted):
-        if sys.stderr.isatty():
-            print(f"{name} {sizes}{' cancel' if cancel else ''} ...", file=sys.stderr)
         rows.append(compare(name, whole, sizes, cancel, wanted.limit, wanted.megabytes, wanted.seconds))
+        agreed = "disagree" if rows[-1].disagree else "agree"
+        print(f"{name} {sizes}, {rows[-1].regime}: {agreed}", file=sys.stderr)
     console.print(_table(rows))
     for row in rows:
         for line in row.disagree:
@@ -48,7 +48,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make oracle", description=__doc__)
     parser.add_argument("names", nargs="*", help="protocols or patches; without any, all that are shipped")
     parser.add_argument("--sizes", action="append", default=[], help="1+1, 2+1, ...; may be given several times")
-    parser.add_argument("--seconds", type=float, default=120, help="how long SPIN may search")
+    parser.add_argument("--seconds", type=float, default=120, help="how many CPU seconds SPIN may search")
     parser.add_argument("--megabytes", type=int, default=4096, help="how much memory SPIN may use")
     parser.add_argument("--limit", type=int, default=1_000_000, help="how many states we explore without reduction")
     parser.add_argument("--no-cancel", action="store_true", help="without the regime in which the operator cancels")

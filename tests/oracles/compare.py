@@ -68,7 +68,7 @@ def compare(
     with TemporaryDirectory() as folder:
         spin = judge(program, engines, cancel, Path(folder), megabytes, limit_s)
     reduced, reduced_s = _timed(program, engines, regime, True, limit)
-    whole, whole_s = _timed(program, engines, regime, False, limit) if spin.states <= limit else (reduced, 0.0)
+    whole, whole_s = _timed(program, engines, regime, False, limit) if 0 < spin.states <= limit else (reduced, 0.0)
     row = Row(
         name=name,
         sizes=sizes,

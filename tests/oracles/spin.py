@@ -18,6 +18,7 @@ from elasticfsm.export.promela import promela
 # Each state once and whole: no reduction, no hash compaction. COLLAPSE stores parts of a state apart and loses nothin
 SWITCHES = ("-O1", "-w", "-DSAFETY", "-DNOREDUCE", "-DNOBOUNDCHECK", "-DCOLLAPSE")
 DEPTH = 2_000_000
+VERIFIER = ("stdbuf", "-oL", "./pan")  # line by line, so that one that is ended has told how far it came
 JUDGED_BY_ASSERTION = (
     "agreement",
     "collective_order",
@@ -62,12 +63,12 @@ def judge(
     found.seconds["export"] = time.process_time() - began
     _stage(found, "spin", ["spin", "-a", "-DTALLY", "model.pml"], folder)
     _stage(found, "gcc", ["gcc", *SWITCHES, f"-DMEMLIM={megabytes}", "-o", "pan", "pan.c"], folder)
-    text = _stage(found, "run", ["./pan", "-E", f"-m{DEPTH}"], folder, limit_s)
-    found.states, found.complete = _number(r"(\d+) states, stored", text), _finished(text)
+    text = _stage(found, "run", [*VERIFIER, "-E", f"-m{DEPTH}"], folder, limit_s)
+    found.states, found.complete = _stored(text), _finished(text)
     found.megabytes = float(_number(r"(\d+)\.\d+\s+total actual memory", text))
     found.refuted = set(re.findall(r"^refuted: (\w+)", text, re.MULTILINE))
     if found.complete:
-        text = _stage(found, "silent run", ["./pan", f"-m{DEPTH}"], folder, limit_s * 2, {"SILENCE": "1"})
+        text = _stage(found, "silent run", [*VERIFIER, f"-m{DEPTH}"], folder, limit_s * 2, {"SILENCE": "1"})
         if "invalid end state" in re.sub(r"invalid end states\s+[-+]", "", text):
             found.refuted.add("no_deadlock")
         elif not _finished(text):
@@ -85,28 +86,38 @@ def _stage(
     limit_s: float = 600,
     more: dict[str, str] | None = None,
 ) -> str:
-    """Runs one stage; one that exceeds its limit leaves what it has printed so far."""
+    """Runs one stage and returns what it printed; one that exceeds its CPU seconds is ended by the kernel."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s) + 1))
+
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    try:
-        given = {**os.environ, **(more or {})}
-        done = subprocess.run(
-            command, check=False, cwd=folder, env=given, timeout=limit_s, capture_output=True, text=True
-        )
-        text = done.stdout + done.stderr
-        if done.returncode and command[0] != "./pan":
-            raise SpecError(f"{' '.join(command[:2])} failed on {folder / 'model.pml'}:\n{text[-2000:]}")
-        if "Error:" in done.stdout and command[0] == "spin":
-            raise SpecError(f"SPIN does not accept {folder / 'model.pml'}:\n{done.stdout[-2000:]}")
-    except subprocess.TimeoutExpired as error:
-        text = (error.stdout or b"").decode(errors="replace") + "\nstopped\n"
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=folder,
+        env={**os.environ, **(more or {})},
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+    )
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     found.seconds[name] = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
-    return text
+    text = done.stdout + done.stderr
+    if command[0] != VERIFIER[0] and (done.returncode or (command[0] == "spin" and "Error:" in done.stdout)):
+        raise SpecError(f"{' '.join(command[:2])} failed on {folder / 'model.pml'}:\n{text[-2000:]}")
+    return text if done.returncode >= 0 else text + f"\nstopped by signal {-done.returncode}\n"
 
 
 def _number(pattern: str, text: str) -> int:
     match = re.search(pattern, text)
     return int(match.group(1)) if match else 0
+
+
+def _stored(text: str) -> int:
+    """How many states were stored; of a search that was cut short, how many it last told."""
+    told = re.findall(r"States=\s+([\d.e+]+)", text)
+    return _number(r"(\d+) states, stored", text) or (int(float(told[-1])) if told else 0)
 
 
 def _finished(text: str) -> bool:
