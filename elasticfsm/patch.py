@@ -1,9 +1,9 @@
 """Patches: small edits that make a protocol wrong on purpose, applied to the parsed file before it gets its meaning.
 
 An edit stands `at: role.state` (or `role.phase`, for the exits that its states share, if no state has that name).
-`leave` sets or adds ways out, `sends` replaces what is sent, `add STEP` and `move STEP` place a step `before` or `after`
-another one (without either: at the end), `thread` moves the list to another thread, `drop` removes a step, a guard, or
-with `drop: state` the whole state.
+`leave` sets or adds ways out, `sends` replaces what is sent, `add STEP` and `move STEP` place a step `before` or
+`after` another one (without either: at the end), `thread` moves the list to another thread, `drop` removes a step, a
+guard, or with `drop: state` the whole state.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ FAULT_ONLY = ("failed", "expired")
 def fired(graph: Graph) -> set[Edge]:
     """The ways out that some run of this graph takes."""
     found: set[Edge] = set()
-    for move in graph.successors.moves():
-        if id(move) in graph.fired:
-            found.update(move.edges)
+    taken = [move for move in graph.successors.moves() if id(move) in graph.fired]
+    for move in (*taken, *graph.successors.settled.passed):
+        found.update(move.edges)
     used = {number for state in graph.states for number in state[1:-1]}
     for number in used:
         for _, plain in graph.successors.known[number].plain:
@@ -120,7 +120,7 @@ def _guard_possible(
     if guard.kind in FAULT_ONLY:
         return False
     if guard.kind == "wanted":
-        return bool(program.votes)
+        return any(other.asked() for one in program.machines.values() for other in one.states.values())
     if guard.kind in ("received", "any", "all", "all alive"):
         return _sendable(program, name, guard.name, sent, faults)
     if guard.kind == "answer" and not faults:
@@ -140,15 +140,16 @@ def _sendable(program: Program, receiver: str, message: str, sent: set[tuple[str
     return any((message, sender) in sent for sender in senders)
 
 
-def gaps(program: Program, taken: set[Edge]) -> tuple[list[Edge], list[Edge], list[Edge]]:
+def gaps(program: Program, taken: set[Edge], thorough: bool) -> tuple[list[Edge], list[Edge], list[Edge]]:
     """What no run took: vacuous ways (an error), those only for faults or from outside, and those of shared machines.
 
-    A way of another protocol's machine, and an exit that a phase gives to all its states, may be needed elsewhere.
+    A way of another protocol's machine, and an exit that a phase gives to all its states, may be needed elsewhere; so
+    may every way that these runs, if they were not `thorough`, did not come to.
     """
     left = all_edges(program) - taken
     never = left - possible(program, faults=True)
     calm = {edge for edge in (left - never) & possible(program, faults=False) if _in_time(program, edge)}
-    shared = {edge for edge in calm if _shared(program, edge)}
+    shared = {edge for edge in calm if not thorough or _shared(program, edge)}
     return sorted(never | (calm - shared)), sorted(left - never - calm), sorted(shared)
 
 

@@ -68,9 +68,10 @@ def explore(
 
 
 def _canonical(world: World, successors: Successors) -> Callable[[State], State]:
-    sort = symmetry(world)
+    sort, settled, last = symmetry(world), successors.settled, world.count + 1
 
     def canonical(state: State) -> State:
+        state = (state[0], *[settled[number] for number in state[1:last]], state[last])
         return sort(successors.heard_mail(state)) if state[-1] else sort(state)
 
     return canonical

@@ -56,6 +56,30 @@ class Locals(dict[int, Known]):
         return known
 
 
+class Settled(dict[int, int]):
+    """Where a local state leads by moves that may be explored alone and concern this engine only."""
+
+    def __init__(self, known: Locals) -> None:
+        super().__init__()
+        self._known = known
+        self.passed: list[Move] = []
+
+    def __missing__(self, number: int) -> int:
+        target = number
+        while (step := self.step(target)) is not None:
+            target = step[0]
+            self.passed.append(step[1])
+        self[number] = target
+        return target
+
+    def step(self, number: int) -> tuple[int, Move] | None:
+        """The next such move, if there is one; nothing that a property looks at is passed over."""
+        known = self._known[number]
+        if known.bad or known.alarm:
+            return None
+        return next((pair for pair in known.alone if pair in known.plain), None)
+
+
 def _learn(world: World, local: Local, safe: Safe | None) -> Known:
     moves = moves_of(world, local)
     numbered = [(world.local(move.target), move) for move in moves]

@@ -9,6 +9,7 @@ from elasticfsm.compile import Program
 
 CANCEL = Regime(cancel=True)
 ALONE = ("1", "2", "3", "4")
+CANCELLED = {"scale_up": ("1+1", "2+1", "1+2")}  # what fits into minutes; others at 1+1, and more with --sizes
 PAIRS = ("1+1", "2+1", "1+2", "2+2")
 
 
@@ -35,8 +36,9 @@ def tasks(program: Program, sizes: list[str] | None = None, quick: bool = False)
         return [Task(program, size, CALM) for size in (ALONE[:3] if quick else ALONE)]
     listed = PAIRS if roles == 2 else ("+".join("1" for _ in program.roles),)
     calm = [Task(program, size, CALM) for size in (listed[:2] if quick else listed)]
-    cancelled = [Task(program, size, CANCEL) for size in (listed[:1] if quick else listed[:3])]
-    return [*calm, *(cancelled if CANCEL in _regimes(program) else [])]
+    if quick or CANCEL not in _regimes(program):
+        return calm
+    return [*calm, *(Task(program, size, CANCEL) for size in CANCELLED.get(program.name, listed[:1]))]
 
 
 def _regimes(program: Program) -> list[Regime]:

@@ -10,9 +10,9 @@ of a forward step, a switch, the end of a group, a fact that other engines wait 
 interrupt. The rule keeps branching-time properties (Gerth, Kuiper, Peled, Penczek 1995: singleton or full), and tests
 compare it with the unreduced run.
 
-`world.bold` assumes what a regime without cancel promises: nothing is withdrawn, only standby groups are closed. If that
-turns out to be wrong, `Interrupted` is raised and the run is repeated without the assumption. (Up to the first such
-event both systems are the same, and the reduced one keeps it reachable.)
+`world.bold` assumes what a regime without cancel promises: nothing is withdrawn, only standby groups are closed. If
+that turns out to be wrong, `Interrupted` is raised and the run is repeated without the assumption. (Up to the first
+such event both systems are the same, and the reduced one keeps it reachable.)
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from elasticfsm.patch import load_patch, patched, shipped_patches
 from elasticfsm.protocol import load, shipped
 
 HOLDS, REFUTED = 0, 1  # exit codes; 2 is a bad input (`SpecError`)
-MAX_STATES = 4_000_000
+MAX_STATES = 6_000_000
 
 
 @dataclass
@@ -143,8 +143,9 @@ def _check(one: Checked, options: Options, console: Console) -> None:
             found = run(task.program, task.engines, task.regime, options.reduced, options.max_states, tell)
         one.runs.append(found)
     if not one.must:
+        thorough = not options.sizes and all(found.complete for found in one.runs)
         taken = {edge for found in one.runs for edge in found.edges}
-        one.never, one.faulty, one.unseen = gaps(one.program, taken)
+        one.never, one.faulty, one.unseen = gaps(one.program, taken, thorough)
 
 
 def _tasks(one: Checked, options: Options) -> list[Task]:
@@ -153,4 +154,4 @@ def _tasks(one: Checked, options: Options) -> list[Task]:
         return tasks(one.program, options.sizes, options.quick)
     sizes = ("1+1", "2+1", "1+2") if len(one.program.roles) == 2 else ("1", "2", "3")
     regimes = [task.regime for task in tasks(one.program, ["+".join("1" for _ in one.program.roles)])]
-    return [Task(one.program, size, regime) for size in sizes for regime in (CALM, CANCEL) if regime in regimes]
+    return [Task(one.program, size, regime) for regime in (CALM, CANCEL) if regime in regimes for size in sizes]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from elasticfsm.check.collectives import Outcome, Place, outcomes, released
 from elasticfsm.check.coordinator import BossMove, boss_moves
-from elasticfsm.check.known import Locals, Safe
+from elasticfsm.check.known import Locals, Safe, Settled
 from elasticfsm.check.moves import Move
 from elasticfsm.check.tables import OLD, StepTable
 from elasticfsm.check.world import CALM, Local, State, World
@@ -36,6 +37,7 @@ class Successors:
         self.world = world
         self.safe = safe
         self.known = Locals(world, safe)
+        self.settled = Settled(self.known)
         self._boss: dict[int, list[tuple[int, BossMove]]] = {}
         self._ready: dict[tuple[int, ...], list[tuple[int, BossMove]]] = {}
         self._changed: dict[tuple[object, ...], int] = {}
@@ -74,6 +76,14 @@ class Successors:
                 return None
             found.extend(self._order(state, number, move))
         return found[0] if len(found) == 1 else None
+
+    def settle(self, state: State) -> Iterator[Transition]:
+        """The moves of single engines that `settled` passes over, one by one."""
+        for who in range(self.world.count):
+            while (step := self.settled.step(state[who + 1])) is not None:
+                target, move = step
+                state = _with(state, who, target)
+                yield Transition(state, move, who)
 
     def all(self, state: State) -> list[Transition]:
         """Every transition that is possible in this state."""

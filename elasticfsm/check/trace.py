@@ -38,26 +38,31 @@ def trace_to(graph: Graph, name: str, place: int, transition: Transition | None 
     path = [place]
     while graph.parents[path[-1]] >= 0:
         path.append(graph.parents[path[-1]])
-    path.reverse()
-    state = graph.world.initial()
-    trace = Trace(name)
-    for number in path[1:]:
-        taken = next(
-            step for step in graph.successors.all(state) if graph.canonical(step.target) == graph.states[number]
-        )
-        trace.steps.append((state, taken))
-        state = taken.target
+    trace = Trace(name, last=graph.world.initial())
+    _settle(graph, trace)
+    for number in reversed(path[:-1]):
+        _walk(graph, trace, graph.states[number])
+        _settle(graph, trace)
     if transition is not None:
-        goal = graph.canonical(transition.target)
-        taken = next(
-            step
-            for step in graph.successors.all(state)
-            if graph.canonical(step.target) == goal and (name in step.bad or name == "")
-        )
-        trace.steps.append((state, taken))
-        state = taken.target
-    trace.last = state
+        _walk(graph, trace, graph.canonical(transition.target), name)
     return trace
+
+
+def _walk(graph: Graph, trace: Trace, goal: State, name: str = "") -> None:
+    """Takes the transition that leads to a state of the graph, and that refutes a property if one is named."""
+    taken = next(
+        step
+        for step in graph.successors.all(trace.last)
+        if graph.canonical(step.target) == goal and (not name or name in step.bad)
+    )
+    trace.steps.append((trace.last, taken))
+    trace.last = taken.target
+
+
+def _settle(graph: Graph, trace: Trace) -> None:
+    for step in graph.successors.settle(trace.last) if graph.reduced else ():
+        trace.steps.append((trace.last, step))
+        trace.last = step.target
 
 
 def _events(world: World, steps: list[tuple[State, Transition]]) -> list[Line]:

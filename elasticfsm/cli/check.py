@@ -25,7 +25,7 @@ def check(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes only, in seconds.")] = False,
     max_states: Annotated[
         int, typer.Option("--max-states", min=1, help="Give up a run beyond this many states.")
-    ] = 4_000_000,
+    ] = 6_000_000,
 ) -> None:
     """Explore every reachable interleaving of protocols; exit 1 if one is refuted or a patch is not."""
     from elasticfsm.check.run import Options, check
