@@ -120,7 +120,7 @@ def _guard_possible(
     if guard.kind in FAULT_ONLY:
         return False
     if guard.kind == "wanted":
-        return any(other.asked() for one in program.machines.values() for other in one.states.values())
+        return faults or any(other.asked() for one in program.machines.values() for other in one.states.values())
     if guard.kind in ("received", "any", "all", "all alive"):
         return _sendable(program, name, guard.name, sent, faults)
     if guard.kind == "answer" and not faults:

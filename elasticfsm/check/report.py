@@ -78,7 +78,7 @@ def _show_gaps(console: Console, one: Checked) -> None:
             console.print(f"  {_edge(edge)}")
     if one.unseen:
         console.print(
-            f"\n[yellow]{one.name}: not taken here; other sizes or protocols may, or they belong to a whole phase[/]"
+            f"\n[yellow]{one.name}: not taken here; other sizes or protocols may, or they are of a whole phase[/]"
         )
         for edge in one.unseen:
             console.print(f"  {_edge(edge)}")

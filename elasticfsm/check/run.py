@@ -143,9 +143,10 @@ def _check(one: Checked, options: Options, console: Console) -> None:
             found = run(task.program, task.engines, task.regime, options.reduced, options.max_states, tell)
         one.runs.append(found)
     if not one.must:
-        thorough = not options.sizes and all(found.complete for found in one.runs)
+        thorough = not options.sizes and not options.quick and all(found.complete for found in one.runs)
         taken = {edge for found in one.runs for edge in found.edges}
         one.never, one.faulty, one.unseen = gaps(one.program, taken, thorough)
+        one.unseen = [] if options.quick else one.unseen
 
 
 def _tasks(one: Checked, options: Options) -> list[Task]:
