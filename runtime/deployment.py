@@ -18,19 +18,21 @@ from typing import Self
 
 import msgspec
 
-from elasticfsm.errors import DeadlineExpired, ElasticError, EngineDied, OperationRunning, RequestRefused
+from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
 from elasticfsm.journal import Journal
 from elasticfsm.mailbox import Letter
 
 from . import gpus, wire
 from .coordinator import Change, Coordinator, Sizes, change
 from .engine.config import ModelConfig
-from .engine.generated import Source, open_checkpoint
+from .engine.generated import open_checkpoint
 from .experts import audit
+from .experts.placement import Placement
+from .experts.policy.removal import choose_leaving
 from .launch import Launcher
 from .operation import Operation, Operations, new_id
 from .options import Options, Status, default_slots
-from .roster import Member, Roster
+from .roster import Roster
 from .router import Router, Stream
 from .store import StoreServer
 from .transport import Hub, SocketDirectory
@@ -38,7 +40,6 @@ from .transport import Hub, SocketDirectory
 POLL = 0.1  # seconds between two looks at processes and heartbeats
 SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
 START_SECONDS = 120.0
-LOG_LINES = 8
 SAMPLES = 20_000  # step counters kept for reports, 5 a second from each engine
 
 
@@ -48,7 +49,7 @@ class Deployment:
     def __init__(self, model: Path | str, size: int, options: Options) -> None:
         self.config = ModelConfig.read(model)
         checkpoint = open_checkpoint(model, self.config)  # a truncated file is refused here, before anything starts
-        self._sums = _expert_sums(checkpoint, self.config) if options.verify_experts else ()
+        self._sums = audit.sums_of_model(checkpoint, self.config) if options.verify_experts else ()
         self.model = Path(model).resolve()
         slots = options.slots or default_slots(self.config.num_experts, size)
         self.options = msgspec.structs.replace(options, slots=slots)
@@ -56,6 +57,7 @@ class Deployment:
         self.sizes.check(size)
         self.instance = new_id("run")
         self.members: tuple[str, ...] = ()
+        self.placement: Placement | None = None  # as rank 0 said last
         self.generation = 0
         self.failed = ""
         self.samples: deque[tuple[float, str, int]] = deque(maxlen=SAMPLES)
@@ -146,7 +148,7 @@ class Deployment:
                 return handle
             self._coordinator = Coordinator(
                 handle,
-                change(members, size, self.roster.new_ids, gone),
+                change(members, size, self.roster.new_ids, gone or self.leaving(size)),
                 self.sizes,
                 self._store.address,
                 roster=self.roster,
@@ -159,6 +161,16 @@ class Deployment:
             )
             self._coordinator.begin()
         return handle
+
+    def leaving(self, size: int) -> tuple[str, ...]:
+        """Who leaves when the deployment shrinks to `size` and the operator names nobody: who orphans fewest experts.
+
+        Among equals, and before the placement is known, the highest ranks. Empty when it does not shrink.
+        """
+        members, placement = self.members, self.placement
+        if placement is None or placement.world_size != len(members):
+            return members[size:]
+        return tuple(members[rank] for rank in choose_leaving(placement, max(0, len(members) - size)))
 
     def status(self) -> Status:
         """One look at everything."""
@@ -249,14 +261,25 @@ class Deployment:
     # -- the hub's thread --------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
+        try:
+            with self._hub:
+                self._attend()
+        except BaseException as error:  # a thread that dies makes its owner fail; it is never just gone
+            self._fail(f"the deployment's own thread ended by {type(error).__name__}: {error}")
+            running = self.operations.current
+            if running is not None and not running.ended:
+                running.failed(self.failed)
+                running.moved("failed", "failed")
+            raise
+
+    def _attend(self) -> None:
         due = 0.0
-        with self._hub:
-            while not self._stopping.is_set():
-                for engine, message in self._hub.poll(POLL):
-                    self._receive(engine, message)
-                if time.monotonic() >= due:
-                    due = time.monotonic() + POLL
-                    self._watch()
+        while not self._stopping.is_set():
+            for engine, message in self._hub.poll(POLL):
+                self._receive(engine, message)
+            if time.monotonic() >= due:
+                due = time.monotonic() + POLL
+                self._watch()
 
     def _stop_thread(self) -> None:
         self._stopping.set()
@@ -303,6 +326,7 @@ class Deployment:
             journal=str(self.journals.resolve()),
             faults=self.options.faults,
             device=self.options.device,
+            dtype=self.options.dtype,
         )
         welcome = wire.Welcome(sender=wire.COORDINATOR, instance=self.instance, settings=settings)
         turned = self.roster.hello(message, welcome)
@@ -315,6 +339,8 @@ class Deployment:
         self.moved[status.sender] = Counter(moved)
         self.violations[status.sender] = status.counters.get("violations", 0)
         self.counters[status.sender] = dict(status.counters)
+        if status.placement is not None:
+            self.placement = Placement.from_wire(status.placement)
 
     def _letter(self, message: wire.Protocol) -> None:
         coordinator = self._coordinator
@@ -342,7 +368,7 @@ class Deployment:
 
     def _watch(self) -> None:
         for engine, status in self._launcher.exited().items():
-            self._bury(engine, f"its process ended with status {status}; {self._last_words(engine)}")
+            self._bury(engine, f"its process ended with status {status}; {self._launcher.last_words(engine)}")
         for engine in self.roster.silent(SILENCE):
             self._bury(engine, f"it was silent for {SILENCE:g} s")
 
@@ -356,24 +382,15 @@ class Deployment:
         coordinator = self._coordinator
         if coordinator is not None and not coordinator.operation.ended:
             coordinator.died(engine, reason)
+        if engine in self.members:
+            self._fail(f"serving engine {engine} died: {reason}")
+
+    def _fail(self, reason: str) -> None:
+        """Say so to everybody who waits: the first reason stands, and open requests end by it."""
         with self._changed:
-            if engine in self.members and not self.failed:
-                self.failed = f"serving engine {engine} died: {reason}"
+            self.failed = self.failed or reason
             self._changed.notify_all()
-        if self.failed:
-            self.router.close(self.failed)
-
-    def _last_words(self, engine: str) -> str:
-        try:
-            lines = self._launcher.log(engine).read_text(errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
-        return "its last words: " + " | ".join(lines[-LOG_LINES:]) if lines else "it wrote nothing"
+        self.router.close(self.failed)
 
 
-def _expert_sums(checkpoint: Source, config: ModelConfig) -> tuple[int, ...]:
-    scratch = audit.scratch(config.hidden_size, config.moe_intermediate_size)
-    return audit.sums_of(checkpoint, config.num_hidden_layers, config.num_experts, *scratch)
-
-
-__all__ = ["Deployment", "ElasticError", "Member", "OperationRunning", "Options", "Status", "default_slots"]
+__all__ = ["Deployment", "Options", "Status", "default_slots"]

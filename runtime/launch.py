@@ -23,6 +23,7 @@ from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
 if TYPE_CHECKING:
     from .gpus import Seats
 
+LOG_LINES = 8  # of an engine that died
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
@@ -96,6 +97,14 @@ class Launcher:
         """The process id of an engine that was started here and runs."""
         process = self._processes.get(engine)
         return process.pid if process else None
+
+    def last_words(self, engine: str) -> str:
+        """The end of what an engine wrote, for the report of its death."""
+        try:
+            lines = self.log(engine).read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return "its last words: " + " | ".join(lines[-LOG_LINES:]) if lines else "it wrote nothing"
 
     def log(self, engine: str) -> Path:
         """Where its output goes."""

@@ -121,23 +121,33 @@ class NcclPending:
 class RingProbe:
     """Every rank passes some megabytes to the next one, twice; the second time is measured.
 
-    Created by the main loop in the slot of a rehearsal; `finish` by whoever waits for that. The ring of one is empty.
+    Created before the slot, with all that it needs: between a posted collective and the word to the peers that it is
+    posted, nothing may be allocated or loaded, because a device that waits for peers may keep such a call waiting.
+    `post` by who posts the rehearsal, `finish` by who waits for it. The ring of one is empty.
     """
 
     def __init__(self, group: NcclGroup, nbytes: int = PROBE_BYTES) -> None:
         self._group, self._nbytes = group, nbytes
         self._pending: list[NcclPending] = []
+        self._out = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        self._into = torch.empty_like(self._out)
+        self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._marks: list[Any] = []
+        for _ in range(2):
+            mark: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            mark.record(self._stream)
+            self._marks.append(mark)
+
+    def post(self) -> None:
+        """Issue it on a stream of its own; does not block."""
+        group = self._group
         if group.size == 1:
             return
-        out = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
-        into = torch.empty_like(out)
-        mine: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        mine.wait_stream(torch.cuda.current_stream())
         following, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
-        self._marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(mine):
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             for mark in self._marks:
-                pending = group.post_rows([(into, before)], [(out, following)])
+                pending = group.post_rows([(self._into, before)], [(self._out, following)])
                 pending.order()
                 mark.record()
                 self._pending.append(pending)

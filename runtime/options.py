@@ -36,6 +36,7 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     deadlines: dict[str, float] = {}
     faults: tuple[str, ...] = ()
     device: wire.Device = "cpu"
+    dtype: wire.Dtype = "bfloat16"
 
 
 class Status(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ from elasticfsm.errors import GroupError
 
 from .deadline import Cancelled, Deadline
 from .group import Pending
-from .groups import Groups
+from .groups import Generation, Groups
 from .nccl import NcclPending, RingProbe
 
 
@@ -28,14 +28,23 @@ class Rehearsal:
     def post(self, name: str = "standby") -> None:
         """Issue dispatch and combine on the generation `name`; every member calls it, it does not block."""
         generation = self._groups.need(name)
-        row = torch.zeros(1, self._width, device=generation.ep.device)
-        rows = torch.zeros(generation.world_size, self._width, device=generation.ep.device)
+        row, rows, mine, all_ = self._rows(generation)
+        probe = RingProbe(generation.rows) if generation.rows is not None else None
         self._posted[name] = [
             generation.ep.post_all_gather(rows, row),
-            generation.ep.post_reduce_scatter(row.clone(), rows.clone()),
+            generation.ep.post_reduce_scatter(mine, all_),
         ]
-        if generation.rows is not None:
-            self._probes[name] = RingProbe(generation.rows)
+        if probe is not None:
+            probe.post()
+            self._probes[name] = probe
+
+    def _rows(self, generation: Generation) -> list[torch.Tensor]:
+        """All memory that is needed, before anything is posted."""
+        device, size = generation.ep.device, generation.world_size
+        made = [torch.zeros(count, self._width, device=device) for count in (1, size, 1, size)]
+        if device != "cpu":
+            torch.cuda.current_stream().synchronize()
+        return made
 
     def wait(self, name: str = "standby", within: float | None = None, cancelled: Cancelled = None) -> None:
         """Wait for what `post` issued; GroupError, DeadlineExpired or GroupCut when it failed or was cancelled."""

@@ -11,12 +11,15 @@ import msgspec
 
 from elasticfsm.errors import ElasticError
 
+from .experts.placement import PlacementWire
+
 LIMIT = 8 * 1024 * 1024  # bytes of one message
 COORDINATOR = "coordinator"
 
 Transfer = Literal["auto", "nixl", "p2p"]
 Pace = Literal["async", "sync", "off"]
 Device = Literal["cpu", "cuda"]
+Dtype = Literal["bfloat16", "float32"]  # on a GPU; engines on a CPU compute in float32
 
 
 class WireError(ElasticError):
@@ -50,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     journal: str = ""
     faults: tuple[str, ...] = ()
     device: Device = "cpu"
+    dtype: Dtype = "bfloat16"
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -122,7 +126,10 @@ class Wake(Message, frozen=True, kw_only=True):
 
 
 class Status(Message, frozen=True, kw_only=True):
-    """The heartbeat: where the engine stands. `states` is machine -> state, `counters` are totals since start."""
+    """The heartbeat: where the engine stands. `states` is machine -> state, `counters` are totals since start.
+
+    `placement` comes from rank 0 when it has changed: the map of the experts that is in force.
+    """
 
     role: str
     states: dict[str, str]
@@ -130,6 +137,7 @@ class Status(Message, frozen=True, kw_only=True):
     running: int
     waiting: int
     counters: dict[str, int] = {}
+    placement: PlacementWire | None = None
 
 
 class Failure(Message, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from .dry_run import Forecast
 from .gaps import Gap
 from .layers import Moved
 from .tokens import Wrong
@@ -22,6 +23,7 @@ class OperationReport(msgspec.Struct, kw_only=True):
     switch_s: float
     finish_s: float
     steps: dict[str, int]
+    forecast: Forecast
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -72,6 +74,7 @@ def show(report: Report, console: Console) -> None:
     console.print()
     console.print(_numbers(report))
     console.print(_operations(report))
+    console.print(_forecasts(report))
     console.print(_gaps(report))
     if report.layers_moved:
         console.print(_layers(report))
@@ -114,6 +117,22 @@ def _operations(report: Report) -> Table:
         colour = "green" if each.phase == "completed" else "red"
         times = [f"{seconds:.2f}" for seconds in (each.preparing_s, each.switch_s, each.finish_s)]
         table.add_row(each.change, f"[{colour}]{each.phase}[/]", *times, steps)
+    return table
+
+
+def _forecasts(report: Report) -> Table:
+    title = "dry run against the run: predicted / measured"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("change", "preparing s", "pause, steps", "moved"):
+        table.add_column(name)
+    for each in report.operations:
+        said = each.forecast
+        table.add_row(
+            each.change,
+            f"{said.preparing_s:.1f} / {each.preparing_s:.1f}",
+            f"{said.pause_steps:.1f} / {said.measured_pause_steps:.1f}",
+            f"{_bytes(said.bytes_moved)} / {_bytes(said.measured_bytes)}",
+        )
     return table
 
 

@@ -22,6 +22,7 @@ from ..router import Stream
 from ..transport import SocketDirectory
 from . import layers as moved_layers
 from . import tokens
+from .dry_run import compare_pauses, foretell
 from .gaps import Window, measure
 from .live import View
 from .report import OperationReport, Report
@@ -49,7 +50,13 @@ class Scenario(msgspec.Struct, kw_only=True, frozen=True):
     faults: tuple[str, ...] = ()
     check: bool = True
     device: wire.Device = "cpu"
+    dtype: wire.Dtype = "bfloat16"
     max_tokens: int = 64
+
+    @property
+    def numbers(self) -> str:
+        """What the engines compute in, as the token check names it."""
+        return "cpu" if self.device == "cpu" else f"cuda {self.dtype}"
 
     def refuse(self) -> ModelConfig:
         """Return the model's config, or raise ElasticError for what cannot run: nothing was started then."""
@@ -77,6 +84,7 @@ class Run:
         self._console = console
         self._live = live
         self._operation: Operation | None = None
+        self._streams: Sequence[Stream] = ()
         self._saying = "starting"
 
     def headline(self) -> str:
@@ -101,6 +109,7 @@ class Run:
             journal=scenario.journal,
             faults=scenario.faults,
             device=scenario.device,
+            dtype=scenario.dtype,
             max_tokens=scenario.max_tokens,
         )
         with contextlib.closing(SocketDirectory()) as run:  # engines remove it if this process is killed
@@ -120,6 +129,8 @@ class Run:
             journal_errors = self._validate(Path(journal))
             layers = moved_layers.count(Path(journal), self.windows)
         finished = [stream for stream in streams if stream.outcome == "finished"]
+        gaps = measure(streams, self.windows)
+        compare_pauses([each.forecast for each in self.operations], gaps)
         return Report(
             path=list(scenario.path),
             model=str(scenario.model),
@@ -133,7 +144,7 @@ class Run:
             wrong=wrong,
             checked=checked,
             operations=self.operations,
-            gaps=measure(streams, self.windows),
+            gaps=gaps,
             bytes_moved=moved,
             eplb=f"{scenario.eplb}, interval {scenario.eplb_interval}, window {scenario.eplb_window}",
             layers_moved=layers,
@@ -153,6 +164,7 @@ class Run:
         scenario, path = self.scenario, self.scenario.path
         limit = self.config.max_position_embeddings
         workload = Workload(deployment.submit, scenario.clients, limit, self.config.vocab_size)
+        self._streams = workload.streams
         view = View(deployment, self._console, self._live, self.headline)
         try:
             workload.start()
@@ -178,6 +190,8 @@ class Run:
     def _scale(self, deployment: Deployment, before: int, after: int) -> None:
         change = f"{before} -> {after}"
         self._saying = change
+        forecast = foretell(deployment, self._streams, after)
+        moved = sum(_moved(deployment).values())
         begin = time.monotonic()
         operation = self._operation = deployment.scale(after)
         try:
@@ -193,6 +207,7 @@ class Run:
         ]
         time.sleep(min(SETTLE, self.scenario.seconds))
         self.windows.append(Window(name=f"{change} after", begin=switched, end=time.monotonic(), size=after))
+        forecast.measured_bytes = sum(_moved(deployment).values()) - moved
         record = operation.status()
         self.operations.append(
             OperationReport(
@@ -204,6 +219,7 @@ class Run:
                 switch_s=switched - voting,
                 finish_s=done - switched,
                 steps=_steps(deployment, begin, voting),
+                forecast=forecast,
             )
         )
 
@@ -219,7 +235,7 @@ class Run:
 
             try:
                 pairs = [(stream.prompt, tuple(stream.tokens)) for stream in streams if stream.tokens]
-                return tokens.check(self.scenario.model, pairs, scratch, progress, self.scenario.device), True, []
+                return tokens.check(self.scenario.model, pairs, scratch, progress, self.scenario.numbers), True, []
             except ElasticError as error:
                 return [], False, [str(error)]
 

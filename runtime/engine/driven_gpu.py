@@ -39,9 +39,10 @@ class GpuDriven(DrivenCore):
         super().__init__(*args)
 
     def make_engine(self, settings: Settings) -> EngineCore:
-        """A core in VRAM, bfloat16."""
+        """A core in VRAM."""
         graphs = os.environ.get("ELASTICFSM_GRAPHS", "1") != "0"
-        return GpuCore(settings.model, settings.slots, settings.max_tokens, graphs=graphs)
+        dtype = getattr(torch, settings.dtype)
+        return GpuCore(settings.model, settings.slots, settings.max_tokens, dtype=dtype, graphs=graphs)
 
     def step(self, generation: Generation) -> StepResult:
         """Replayed when all requests decode, else eager."""

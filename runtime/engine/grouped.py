@@ -6,12 +6,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-DENSE_ROWS = 128  # up to here all experts for all rows are faster on an H200 than sorting rows by expert (docs/gpu.md)
+DENSE = 8192  # rows x slots up to which, on an H200, all experts for all rows are faster than sorting rows by expert
 
 
 def run_fixed_experts(hidden: Tensor, weights: Tensor, slots: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """As `run_local_experts`, whichever way is faster for so many rows."""
-    run = run_dense_experts if len(hidden) <= DENSE_ROWS else run_grouped_experts
+    few = len(hidden) * len(gate_up) <= DENSE or hidden.dtype != torch.bfloat16  # the grouped product knows no other
+    run = run_dense_experts if few else run_grouped_experts
     return run(hidden, weights, slots, gate_up, down)
 
 

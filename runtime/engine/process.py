@@ -22,6 +22,7 @@ from elasticfsm.mailbox import Letter
 from .. import wire
 from ..control import Control, remove_socket_directory
 from ..elastic import Elastic, Eplb, Shape
+from ..experts.placement import Placement, PlacementWire
 from ..experts.state import ExpertState
 from ..interpreter import Operation
 from ..transport import Mailbox, check_address
@@ -58,6 +59,7 @@ class EngineProcess:
         self.core: DrivenCore | None = None
         self.wakes: dict[str, str] = {}
         self.failed = ""
+        self._told_placement: Placement | None = None
         mailbox = Mailbox(joining.address, _wake_address(joining), joining.engine)
         self.mailbox = mailbox
         self.control = Control(mailbox, self._receive, self._status, self._orphaned, joining.parent)
@@ -91,7 +93,16 @@ class EngineProcess:
             running=running,
             waiting=waiting,
             counters=elastic.counters(),
+            placement=self._changed_placement(elastic),
         )
+
+    def _changed_placement(self, elastic: Elastic) -> PlacementWire | None:
+        """Rank 0 tells the coordinator the map of the experts, once for every change."""
+        placement, active = elastic.experts.placement, elastic.groups.active
+        if placement is self._told_placement or active is None or active.rank != 0 or placement is None:
+            return None
+        self._told_placement = placement
+        return placement.to_wire()
 
     def _orphaned(self) -> None:
         self.orphan = True

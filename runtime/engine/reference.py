@@ -97,3 +97,24 @@ def _wrong(request: int, logits: Tensor, generated: Tensor, tie: float) -> list[
         Mismatch(request, position, int(generated[position]), int(expected[position]), float(gaps[position]))
         for position in wrong
     ]
+
+
+@torch.no_grad()
+def disagreement(model_dir: Path | str, streams: Sequence[Stream], tie: float, device: str) -> int:
+    """How many tokens transformers in bfloat16 would choose that its float32 puts TIE or more below its best.
+
+    Over the same texts, token by token: what may be expected of any engine in bfloat16.
+    """
+    rough = load_reference(model_dir, device, torch.bfloat16)
+    exact = load_reference(model_dir, device)
+    count = 0
+    for indices in _batches(streams, 2048):
+        texts = [torch.tensor([*streams[index][0], *streams[index][1]], dtype=torch.int64) for index in indices]
+        padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True).to(device)
+        chosen = rough(input_ids=padded, use_cache=False).logits.argmax(dim=-1)
+        logits = exact(input_ids=padded, use_cache=False).logits
+        gaps = logits.max(dim=-1).values - logits.gather(2, chosen[:, :, None])[:, :, 0]
+        for row, index in enumerate(indices):
+            first, length = len(streams[index][0]) - 1, len(streams[index][1])
+            count += int((gaps[row, first : first + length] >= tie).sum())
+    return count

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from elasticfsm.journal import Journal
 
+from ..engine.config import ModelConfig
 from .placement import EMPTY
 from .rebalance import row_checksum
 from .state import ExpertState
@@ -33,6 +34,12 @@ def sums_of(source: Source, layers: int, experts: int, gate_up: Tensor, down: Te
             source.read_expert_into(layer, expert, gate_up, down)
             found.append(row_checksum([gate_up, down]))
     return tuple(found)
+
+
+def sums_of_model(source: Source, config: ModelConfig) -> tuple[int, ...]:
+    """Return the checksum of every expert of a whole model."""
+    gate_up, down = scratch(config.hidden_size, config.moe_intermediate_size)
+    return sums_of(source, config.num_hidden_layers, config.num_experts, gate_up, down)
 
 
 class Audit:

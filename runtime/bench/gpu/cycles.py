@@ -17,7 +17,13 @@ from .machine import need_gpu
 
 
 def run(
-    path: tuple[int, ...], *, seconds: float = 2.0, clients: int = 8, gpus: int = 1, slots: int = 0
+    path: tuple[int, ...],
+    *,
+    seconds: float = 2.0,
+    clients: int = 8,
+    gpus: int = 1,
+    slots: int = 0,
+    dtype: str = "bfloat16",
 ) -> dict[str, Any]:
     """Serve along a path of sizes; lost, wrong, pauses in steps, steps beside preparing, phases, memory."""
     need_gpu(gpus)
@@ -29,6 +35,8 @@ def run(
             seconds=seconds,
             clients=clients,
             device="cuda",
+            dtype=dtype,  # type: ignore[arg-type]
+            max_tokens=16,
             journal=folder,
             slots=slots,
         )
@@ -38,6 +46,7 @@ def run(
         journals = Path(folder)
         return {
             "path": list(path),
+            "dtype": dtype,
             "sent": report.sent,
             "lost": report.lost,
             "tokens": report.tokens,

@@ -24,6 +24,7 @@ def rows(found: dict[str, Any]) -> list[Row]:
         "switch4": _switch,
         "transfer": _transfer,
         "cycles": _cycles,
+        "exact": _cycles,
         "eplb": _eplb,
         "throughput": _throughput,
     }
@@ -117,7 +118,7 @@ def _transfer(found: dict[str, Any]) -> list[Row]:
 def _cycles(found: dict[str, Any]) -> list[Row]:
     path = found["path"]
     lines = [
-        Row("path", " ".join(map(str, path)), "", ""),
+        Row(f"path, {found['dtype']}", " ".join(map(str, path))),
         _at_most(f"requests lost of {found['sent']}", found["lost"], 0),
         _at_most(f"tokens wrong of {found['tokens']}", found["wrong"] if found["checked"] else 1, 0),
         _at_least("changes completed", found["completed"], len(path) - 1),

@@ -29,7 +29,8 @@ def one() -> list[Section]:
         ("experts", 15, lambda: [experts.compare(*case) for case in EXPERT_CASES]),
         ("switch2", 60, lambda: switch.run(2, seconds=60)),
         ("transfer", 60, lambda: transfer.run(60)),
-        ("cycles", 300, lambda: cycles.run((2, *(4, 2) * 5), seconds=1.5)),
+        ("cycles", 240, lambda: cycles.run((2, *(4, 2) * 5), seconds=1.5)),
+        ("exact", 60, lambda: cycles.run((2, 4, 2), seconds=1.5, dtype="float32")),
         ("eplb", 100, lambda: balance.run(seconds=8.0)),
         ("switch4", 70, lambda: switch.run(4, seconds=70)),
     ]
@@ -42,7 +43,8 @@ def two() -> list[Section]:
         ("transfer", 80, lambda: transfer.run(80)),
         ("throughput", 200, throughput.run),
         ("switch2", 60, lambda: switch.run(2, seconds=60)),
-        ("cycles", 260, lambda: cycles.run((1, *(2, 1) * 10), seconds=1.0, gpus=2, slots=16)),
+        ("exact", 60, lambda: cycles.run((1, 2, 1), seconds=1.0, gpus=2, slots=16, dtype="float32")),
+        ("cycles", 240, lambda: cycles.run((1, *(2, 1) * 10), seconds=1.0, gpus=2, slots=16)),
     ]
 
 

@@ -24,7 +24,12 @@ def run(seconds: float = 100.0) -> dict[str, Any]:
         if not results:
             raise words(logs)
         sizes = json.loads(results[0].read_bytes())
-    return {"sizes": sizes, "lanes": _lanes(logs[1]), "wrong_rows": sum(each["wrong_rows"] for each in sizes)}
+    return {
+        "sizes": sizes,
+        "lanes": _lanes(logs[1]),
+        "ucx": [line for line in logs[1].splitlines() if "|" in line][:60],
+        "wrong_rows": sum(each["wrong_rows"] for each in sizes),
+    }
 
 
 def _lanes(log: str) -> dict[str, int]:

@@ -83,3 +83,21 @@ def test_the_death_of_a_serving_engine_ends_every_request_with_one_outcome_and_i
     assert "serving engine e1 died" in deployment.failed
     with pytest.raises(RequestRefused, match="has ended"):
         deployment.scale(3)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_deployment_whose_own_thread_dies_says_failed_and_keeps_nobody_waiting(running, monkeypatch):
+    deployment = running.start(1)
+    (stream,) = running.request(1, length=400)
+    handle = deployment.scale(2)
+
+    def broken() -> None:
+        raise ValueError("on purpose")
+
+    monkeypatch.setattr(deployment, "_watch", broken)
+    record = handle.wait(30)
+    assert record.phase == "failed"
+    assert "on purpose" in record.error
+    assert stream.wait(30) == "failed"
+    with pytest.raises(RequestRefused, match="on purpose"):
+        deployment.submit([1], 1)
