@@ -74,14 +74,12 @@ def _table(rows: list[Row]) -> Table:
         table.add_column(column, justify="right" if column not in COLUMNS[:5] else "left", overflow="fold")
     for row in rows:
         stages = row.spin.seconds
-        theirs = "refuted: " + " ".join(sorted(row.spin.refuted)) if row.spin.refuted else "holds"
-        ours = "refuted: " + " ".join(sorted(row.refuted)) if row.refuted else "holds"
         table.add_row(
             row.name,
             row.sizes,
             row.regime,
-            theirs if row.spin.complete else f"{theirs} ({row.spin.says})",
-            ours if row.complete else f"{ours} (cut short)",
+            _verdict(row.spin.refuted, row.spin.complete),
+            _verdict(row.refuted, row.complete),
             f"{row.spin.states:,}",
             f"{row.states:,}" if row.states else "-",
             f"{row.reduced_states:,}",
@@ -90,6 +88,12 @@ def _table(rows: list[Row]) -> Table:
             f"{stages['run']:.1f} / {row.seconds:.1f} / {row.reduced_seconds:.1f}",
         )
     return table
+
+
+def _verdict(refuted: set[str], complete: bool) -> str:
+    if refuted:
+        return "refuted: " + " ".join(sorted(refuted)) + ("" if complete else " (cut short)")
+    return "holds" if complete else "inconclusive"
 
 
 if __name__ == "__main__":

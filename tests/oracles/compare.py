@@ -68,7 +68,9 @@ def compare(
     with TemporaryDirectory() as folder:
         spin = judge(program, engines, cancel, Path(folder), megabytes, limit_s)
     reduced, reduced_s = _timed(program, engines, regime, True, limit)
-    whole, whole_s = _timed(program, engines, regime, False, limit) if 0 < spin.states <= limit else (reduced, 0.0)
+    whole, whole_s = (
+        _timed(program, engines, regime, False, limit) if spin.counted and spin.states <= limit else (reduced, 0.0)
+    )
     row = Row(
         name=name,
         sizes=sizes,
@@ -101,6 +103,6 @@ def _disagreements(row: Row, by_reduction: set[str]) -> list[str]:
         if ours and not theirs and row.spin.complete and name in BOTH_WAYS:
             found.append(f"{name}: we refute it, SPIN does not")
     found += [f"{name}: refuted only with or only without reduction" for name in sorted(by_reduction) if row.complete]
-    if row.states and row.complete and row.spin.complete and row.states != row.spin.states:
+    if row.states and row.complete and row.spin.counted and row.states != row.spin.states:
         found.append(f"SPIN stored {row.spin.states:,} states, we reached {row.states:,}")
     return found

@@ -34,14 +34,14 @@ JUDGED_BY_ASSERTION = (
 
 @dataclass
 class Verdict:
-    """What SPIN found. `complete`: it saw every state. `seconds` are CPU seconds of each stage."""
+    """What SPIN found. `counted`: the first run saw every state; `complete`: both did. `seconds` are CPU seconds by stage."""
 
     states: int = 0
+    counted: bool = False
     complete: bool = False
     refuted: set[str] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
     megabytes: float = 0.0
-    says: str = ""
 
 
 def available() -> bool:
@@ -64,17 +64,15 @@ def judge(
     _stage(found, "spin", ["spin", "-a", "-DTALLY", "model.pml"], folder)
     _stage(found, "gcc", ["gcc", *SWITCHES, f"-DMEMLIM={megabytes}", "-o", "pan", "pan.c"], folder)
     text = _stage(found, "run", [*VERIFIER, "-E", f"-m{DEPTH}"], folder, limit_s)
-    found.states, found.complete = _stored(text), _finished(text)
+    found.states, found.counted = _stored(text), _finished(text)
+    found.complete = found.counted
     found.megabytes = float(_number(r"(\d+)\.\d+\s+total actual memory", text))
     found.refuted = set(re.findall(r"^refuted: (\w+)", text, re.MULTILINE))
-    if found.complete:
-        text = _stage(found, "silent run", [*VERIFIER, f"-m{DEPTH}"], folder, limit_s * 2, {"SILENCE": "1"})
-        if "invalid end state" in re.sub(r"invalid end states\s+[-+]", "", text):
-            found.refuted.add("no_deadlock")
-        elif not _finished(text):
-            found.complete, found.says = False, "the search for deadlocks did not finish"
-    else:
-        found.says = "did not finish"
+    text = _stage(found, "silent run", [*VERIFIER, f"-m{DEPTH}"], folder, limit_s * 2, {"SILENCE": "1"})
+    if "invalid end state" in re.sub(r"invalid end states\s+[-+]", "", text):
+        found.refuted.add("no_deadlock")
+    elif not _finished(text):
+        found.complete = False
     return found
 
 
