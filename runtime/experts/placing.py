@@ -12,6 +12,7 @@ from ..identity import spread
 from .placement import IntArray, Placement
 from .plan import DEFAULT_POLICY, LoadArray, plan
 from .policy.settings import Policy
+from .policy.stages import ordered
 from .state import ExpertState
 
 _ABSENT = -(1 << 62)  # what a rank without a placement contributes to a MAX
@@ -43,6 +44,12 @@ class Loads:
             state.failed, state.renewed = False, True
         self.total = tensor[:-1].reshape(state.layers, state.experts).numpy()
 
+    def need(self) -> LoadArray:
+        """The reduced loads, alike on all ranks; PlacementError before there are any."""
+        if self.total is None:
+            raise PlacementError("no loads were reduced before the plan")
+        return self.total
+
 
 class Placements:
     """Adapter of `placement.plan` and `placement.share`; `adopt` and `revert` go with the switch of the groups."""
@@ -72,8 +79,7 @@ class Placements:
                 state.transfer.settle(member)
         if answer == _NOTHING:
             return "nothing"
-        changed = (target.physical_to_logical != state.current().physical_to_logical).any(axis=1)
-        state.target, state.pending = target, [int(layer) for layer in np.flatnonzero(changed)]
+        state.target, state.pending = target, ordered(state.current(), target, self._loads.need())
         return "moves"
 
     def share(self, name: str) -> None:
@@ -154,9 +160,7 @@ class Placements:
         return answer, current.with_rows(tensor[1:].reshape(current.physical_to_logical.shape).numpy()).check()
 
     def _decide(self, generation: Generation) -> Placement:
-        state, loads = self._state, self._loads.total
-        if loads is None:
-            raise PlacementError("no loads were reduced before the plan")
+        state, loads = self._state, self._loads.need()
         leaving = state.removing_ranks(generation) if state.mode == "evacuate" else set()
         allowed = [rank for rank in range(generation.world_size) if rank not in leaving]
         return plan(state.current(), loads, allowed, self.policy)
