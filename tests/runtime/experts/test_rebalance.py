@@ -202,9 +202,9 @@ def corrupted(link, store, me, kind):
     engine.loads.reduce("active")
     engine.placements.plan("active")
     engine.experts.fence("active")
-    change = 0.0 if me == "e2" else 1.0
-    engine.memory.down[0].add_(change)
-    before = engine.memory.down[0].clone(), engine.memory.up[0].clone()
+    first, change = engine.state.pending[0], 0.0 if me == "e2" else 1.0
+    engine.memory.down[first].add_(change)
+    before = engine.memory.down[first].clone(), engine.memory.up[first].clone()
     barrier()
     outcome = {"error": ""}
     try:
@@ -212,7 +212,9 @@ def corrupted(link, store, me, kind):
     except TransferError as error:
         outcome["error"] = str(error)
     barrier()
-    outcome["kept"] = torch.equal(before[0], engine.memory.down[0]) and torch.equal(before[1], engine.memory.up[0])
+    outcome["kept"] = torch.equal(before[0], engine.memory.down[first]) and torch.equal(
+        before[1], engine.memory.up[first]
+    )
     outcome["staged"] = engine.state.staged is not None
     engine.close()
     return outcome
