@@ -34,7 +34,7 @@ JUDGED_BY_ASSERTION = (
 
 @dataclass
 class Verdict:
-    """What SPIN found. `counted`: the first run saw every state; `complete`: both did. `seconds` are CPU seconds by stage."""
+    """What SPIN found. `counted`: the first run saw every state; `complete`: both did. CPU `seconds` by stage."""
 
     states: int = 0
     counted: bool = False
