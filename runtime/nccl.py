@@ -23,7 +23,7 @@ from .deadline import Cancelled, Deadline
 from .group import Watch
 from .reaper import Reaper
 
-PROBE_BYTES = 8 << 20
+WORTH_TIMING = 1 << 20  # bytes; less says nothing about the rate
 LOOK = 0.0001  # seconds between two looks at an operation of the device
 ENVIRONMENT = {
     "NCCL_LAUNCH_ORDER_IMPLICIT": "1",  # kernels of several communicators run in the order in which they were issued
@@ -118,50 +118,6 @@ class NcclPending:
             group.watch.after(self._label, self.op, error)
 
 
-class RingProbe:
-    """Every rank passes some megabytes to the next one, twice; the second time is measured.
-
-    Created before the slot, with all that it needs: between a posted collective and the word to the peers that it is
-    posted, nothing may be allocated or loaded, because a device that waits for peers may keep such a call waiting.
-    `post` by who posts the rehearsal, `finish` by who waits for it. The ring of one is empty.
-    """
-
-    def __init__(self, group: NcclGroup, nbytes: int = PROBE_BYTES) -> None:
-        self._group, self._nbytes = group, nbytes
-        self._pending: list[NcclPending] = []
-        self._out = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
-        self._into = torch.empty_like(self._out)
-        self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._marks: list[Any] = []
-        for _ in range(2):
-            mark: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            mark.record(self._stream)
-            self._marks.append(mark)
-
-    def post(self) -> None:
-        """Issue it on a stream of its own; does not block."""
-        group = self._group
-        if group.size == 1:
-            return
-        following, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            for mark in self._marks:
-                pending = group.post_rows([(self._into, before)], [(self._out, following)])
-                pending.order()
-                mark.record()
-                self._pending.append(pending)
-
-    def finish(self, deadline: Deadline) -> None:
-        """Note the rate on the group; GroupError as NcclPending.wait."""
-        for pending in self._pending:
-            pending.wait(deadline.left())
-        if self._pending:
-            begin, end = self._marks
-            end.synchronize()
-            self._group.gbs = self._nbytes / max(float(begin.elapsed_time(end)), 1e-3) / 1e6
-
-
 class NcclGroup:
     """A communicator of `size` members; collectives are queued behind the current stream and order it, too.
 
@@ -183,7 +139,7 @@ class NcclGroup:
         within: float,
     ) -> None:
         self.label, self.rank, self.size, self.watch, self.within = label, rank, size, watch, within
-        self.gbs = 0.0  # what a rehearsal measured from rank to rank, GB/s; 0 while it has not
+        self.gbs = 0.0  # the best rate at which rows have come, GB/s; 0 while none have
         self._backend = backend
         self._reaper = reaper
         self._ended: GroupError | None = None
@@ -215,7 +171,11 @@ class NcclGroup:
         return self._post("reduce_scatter", (out, t), lambda raw: raw._reduce_scatter_base(out, t))
 
     def post_rows(self, incoming: Sequence[tuple[Tensor, int]], outgoing: Sequence[tuple[Tensor, int]]) -> NcclPending:
-        """Issue all sends and receives (tensor, peer) as one grouped operation beside the current stream."""
+        """Issue all sends and receives (tensor, peer) as one grouped operation beside the current stream.
+
+        The first one between two ranks connects them and blocks until both are here: never in a rehearsal, where one
+        side posts before the other may.
+        """
 
         def call(raw: Any) -> Any:
             raw._start_coalescing()
@@ -228,6 +188,27 @@ class NcclGroup:
         if not incoming and not outgoing:
             return NcclPending(self, "rows", None, ())
         return self._post("rows", [tensor for tensor, _ in (*incoming, *outgoing)], call)
+
+    def timed_rows(
+        self, incoming: Sequence[tuple[Tensor, int]], outgoing: Sequence[tuple[Tensor, int]]
+    ) -> tuple[NcclPending, Callable[[], None]]:
+        """As `post_rows`, and what notes the rate once it has been waited for."""
+        nbytes = sum(tensor.nbytes for tensor, _ in incoming)
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            begin.record()
+            pending = self.post_rows(incoming, outgoing)
+            pending.order()
+            end.record()
+
+        def note() -> None:
+            if nbytes >= WORTH_TIMING:
+                end.synchronize()
+                self.gbs = max(self.gbs, nbytes / max(float(begin.elapsed_time(end)), 1e-3) / 1e6)
+
+        return pending, note
 
     # -- graphs ------------------------------------------------------------------------------------------------
 

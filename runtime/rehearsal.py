@@ -12,7 +12,7 @@ from elasticfsm.errors import GroupError
 from .deadline import Cancelled, Deadline
 from .group import Pending
 from .groups import Generation, Groups
-from .nccl import NcclPending, RingProbe
+from .nccl import NcclPending
 
 
 class Rehearsal:
@@ -23,23 +23,22 @@ class Rehearsal:
         self._width = width
         self._within = within
         self._posted: dict[str, list[Pending | NcclPending]] = {}
-        self._probes: dict[str, RingProbe] = {}
 
     def post(self, name: str = "standby") -> None:
         """Issue dispatch and combine on the generation `name`; every member calls it, it does not block."""
         generation = self._groups.need(name)
         row, rows, mine, all_ = self._rows(generation)
-        probe = RingProbe(generation.rows) if generation.rows is not None else None
         self._posted[name] = [
             generation.ep.post_all_gather(rows, row),
             generation.ep.post_reduce_scatter(mine, all_),
         ]
-        if probe is not None:
-            probe.post()
-            self._probes[name] = probe
 
     def _rows(self, generation: Generation) -> list[torch.Tensor]:
-        """All memory that is needed, before anything is posted."""
+        """All memory that is needed, before anything is posted.
+
+        Between a posted collective and the word to the peers that it is posted nothing may be allocated, loaded or
+        connected: a device that waits for peers may keep such a call waiting, and the peers wait for the word.
+        """
         device, size = generation.ep.device, generation.world_size
         made = [torch.zeros(count, self._width, device=device) for count in (1, size, 1, size)]
         if device != "cpu":
@@ -55,6 +54,3 @@ class Rehearsal:
         deadline = Deadline(seconds, f"rehearsal on {name}", cancelled)
         for pending in posted:
             pending.wait(deadline.left(), cancelled)
-        probe = self._probes.pop(name, None)
-        if probe is not None:
-            probe.finish(deadline)

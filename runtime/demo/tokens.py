@@ -24,6 +24,7 @@ RULES = {
     "cuda bfloat16": (0.5, ("float32", "bfloat16")),
 }
 SECONDS = 300.0
+NOTES: list[str] = []  # what the last check on a GPU said of its references
 
 Stream = tuple[tuple[int, ...], tuple[int, ...]]  # prompt, generated
 
@@ -46,6 +47,7 @@ def check(
     numbers: str = "cpu",
 ) -> list[Wrong]:
     """Compare all streams with transformers' own model; blocks. ElasticError when the checking process fails."""
+    NOTES.clear()
     given, result = directory / "streams.json", directory / "wrong.json"
     given.write_bytes(msgspec.json.encode(streams))
     command = [sys.executable, "-m", __name__, str(model), str(given), str(result), numbers]
@@ -56,7 +58,7 @@ def check(
                 if done.isdigit() and total.strip().isdigit():
                     progress(int(done), int(total))
                 elif numbers != "cpu":
-                    print(line.rstrip(), file=sys.stderr, flush=True)  # how far each reference is away
+                    NOTES.append(line.rstrip())
             errors = process.stderr.read() if process.stderr else ""
             process.wait(SECONDS)
         finally:
@@ -82,6 +84,7 @@ def main(model: str, given: str, result: str, numbers: str) -> None:
             model,
             streams,
             tie,
+            batch_tokens=2048 if device == "cpu" else 32768,
             progress=lambda done, total: print(f"{done}/{total}", flush=True),
             device=device,
             dtype=getattr(torch, name),

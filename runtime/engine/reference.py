@@ -108,7 +108,7 @@ def disagreement(model_dir: Path | str, streams: Sequence[Stream], tie: float, d
     rough = load_reference(model_dir, device, torch.bfloat16)
     exact = load_reference(model_dir, device)
     count = 0
-    for indices in _batches(streams, 2048):
+    for indices in _batches(streams, 16384):
         texts = [torch.tensor([*streams[index][0], *streams[index][1]], dtype=torch.int64) for index in indices]
         padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True).to(device)
         chosen = rough(input_ids=padded, use_cache=False).logits.argmax(dim=-1)

@@ -41,6 +41,7 @@ class SlotReads(Reads):
         self._blocks = [tensor.new_empty((rows, *tensor.shape)) for tensor in state.memory.slot_tensors(0, 0)]
         self._mine = mine
         self._pending: NcclPending | None = None
+        self._note: Callable[[], None] = _nothing
 
     def post(self, layer: int, moves: Sequence[Move]) -> None:
         """Issue all sends and receives of a layer; does not block."""
@@ -48,7 +49,7 @@ class SlotReads(Reads):
         if group is None:
             raise TransferError("this generation has no group that moves rows on the device")
         incoming, outgoing = self._incoming(layer), self._outgoing(layer, moves)
-        self._pending = group.post_rows(self._ends(incoming), self._ends(outgoing))
+        self._pending, self._note = group.timed_rows(self._ends(incoming), self._ends(outgoing))
         moved = self._state.transfer.moved
         moved[NCCL] = moved.get(NCCL, 0) + sum(as_bytes(piece.tensor).numel() for piece in incoming)
 
@@ -65,6 +66,7 @@ class SlotReads(Reads):
                     new.copy_(old)
         try:
             pending.wait(deadline.left())
+            self._note()
         except GroupError as error:
             raise TransferError(f"the rows of layer {layer} did not come: {error}") from error
         return staged
@@ -81,8 +83,8 @@ class SlotReads(Reads):
 class Lanes:
     """Which way expert rows go, decided by all ranks alike at each plan from the slowest rate of each way.
 
-    Rates are measured when a way is wired up: NIXL reads a few megabytes when it connects, NCCL passes some around a
-    ring in the rehearsal. `wish` overrules them: "nixl", "p2p" or "auto".
+    A rate is measured when a way is used first: NIXL reads a few megabytes when it connects, NCCL times the rows of a
+    layer. What was not measured yet counts as fast, so both ways are tried. `wish` overrules: "nixl", "p2p" or "auto".
     """
 
     def __init__(self, state: ExpertState, wish: str, say: Callable[[str], None]) -> None:
@@ -152,3 +154,7 @@ def in_slots(adapters: dict[str, object], lanes: Lanes) -> None:
 
 def _rate(number: int) -> str:
     return "unusable" if not number else "not measured" if number >= UNKNOWN - 1 else f"{number / 1e6:.2f} GB/s"
+
+
+def _nothing() -> None:
+    pass

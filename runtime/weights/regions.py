@@ -11,7 +11,8 @@ from torch import Tensor
 
 from elasticfsm.errors import TransferError
 
-BATCH_BYTES = 256 << 20  # over shared memory a post is synchronous: this bounds how long the lock is held
+# Over shared memory a post is synchronous: this bounds how long the lock is held. Between GPUs it returns at once.
+BATCH_BYTES = {"DRAM": 256 << 20, "VRAM": 16 << 30}
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -121,7 +122,7 @@ def batches(cut: Sequence[tuple[Run, Run]]) -> list[list[tuple[Run, Run]]]:
     cuts: list[list[tuple[Run, Run]]] = [[]]
     size = 0
     for pair in cut:
-        if size and size + pair[0].nbytes > BATCH_BYTES:
+        if size and size + pair[0].nbytes > BATCH_BYTES[pair[0].memory]:
             cuts.append([])
             size = 0
         cuts[-1].append(pair)

@@ -10,10 +10,14 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from ...demo import scenario as demo
+from ...demo import tokens
 from ...demo.scenario import Run, Scenario
 from ...models import PSALTER
 from . import journal
 from .machine import need_gpu
+
+OPERATION_SECONDS = 45.0  # a change that takes longer is stuck
 
 
 def run(
@@ -27,6 +31,7 @@ def run(
 ) -> dict[str, Any]:
     """Serve along a path of sizes; lost, wrong, pauses in steps, steps beside preparing, phases, memory."""
     need_gpu(gpus)
+    demo.OPERATION_SECONDS = OPERATION_SECONDS
     with tempfile.TemporaryDirectory() as folder:
         scenario = Scenario(
             path=path,
@@ -64,6 +69,7 @@ def run(
             "pauses": journal.pauses(journals, going.windows),
             "phases": journal.phases(journals, "e0")[:40],
             "says": _says(journals),
+            "notes": list(tokens.NOTES),
             "memory_mib": memory.seen,
         }
 

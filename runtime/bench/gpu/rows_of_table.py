@@ -120,7 +120,7 @@ def _cycles(found: dict[str, Any]) -> list[Row]:
     lines = [
         Row(f"path, {found['dtype']}", " ".join(map(str, path))),
         _at_most(f"requests lost of {found['sent']}", found["lost"], 0),
-        _at_most(f"tokens wrong of {found['tokens']}", found["wrong"] if found["checked"] else 1, 0),
+        _wrong(found),
         _at_least("changes completed", found["completed"], len(path) - 1),
         _at_most("journal findings and refused collectives", len(found["journal_errors"]) + found["refused"], 0),
     ]
@@ -136,8 +136,16 @@ def _cycles(found: dict[str, Any]) -> list[Row]:
         Row("bytes by way", ", ".join(f"{name} {count / 1e6:.1f} MB" for name, count in found["bytes"].items()))
     )
     lines.append(Row("memory at the sizes, MiB", str(found["memory_mib"])[:110]))
-    lines += [Row("said", text[:110]) for text in found["says"][:3]]
+    lines += [Row("said", text[:110]) for text in (*found["says"][:4], *found["notes"])]
     return lines
+
+
+def _wrong(found: dict[str, Any]) -> Row:
+    """In bfloat16 the bar is what transformers' own bfloat16 misses of its float32 on the same texts."""
+    own = [int(note.rpartition(" ")[2]) for note in found["notes"] if note.startswith("transformers in bfloat16")]
+    return _at_most(
+        f"tokens wrong of {found['tokens']}", found["wrong"] if found["checked"] else 1 << 30, own[0] if own else 0
+    )
 
 
 def _eplb(found: dict[str, Any]) -> list[Row]:

@@ -26,26 +26,30 @@ def one() -> list[Section]:
     """What one GPU shows."""
     return [
         ("copy_gbs", 5, machine.copy_gbs),
-        ("experts", 15, lambda: [experts.compare(*case) for case in EXPERT_CASES]),
-        ("switch2", 60, lambda: switch.run(2, seconds=60)),
-        ("transfer", 60, lambda: transfer.run(60)),
-        ("cycles", 240, lambda: cycles.run((2, *(4, 2) * 5), seconds=1.5)),
-        ("exact", 60, lambda: cycles.run((2, 4, 2), seconds=1.5, dtype="float32")),
-        ("eplb", 100, lambda: balance.run(seconds=8.0)),
-        ("switch4", 70, lambda: switch.run(4, seconds=70)),
+        ("experts", 5, lambda: [experts.compare(*case) for case in EXPERT_CASES]),
+        ("switch2", 30, lambda: switch.run(2, seconds=60)),
+        ("transfer", 30, lambda: transfer.run(60)),
+        ("exact", 130, lambda: cycles.run((2, *(4, 2) * 5), seconds=0.8, dtype="float32")),
+        ("cycles", 60, lambda: cycles.run((2, 4, 2), seconds=0.8)),
+        ("eplb", 70, lambda: balance.run(seconds=8.0)),
+        ("switch4", 50, lambda: switch.run(4, seconds=70)),
     ]
 
 
 def two() -> list[Section]:
     """What two GPUs show."""
     return [
-        ("copy_gbs", 10, lambda: machine.copy_gbs("cuda:0", "cuda:1")),
-        ("transfer", 80, lambda: transfer.run(80)),
-        ("throughput", 200, throughput.run),
-        ("switch2", 60, lambda: switch.run(2, seconds=60)),
-        ("exact", 60, lambda: cycles.run((1, 2, 1), seconds=1.0, gpus=2, slots=16, dtype="float32")),
-        ("cycles", 240, lambda: cycles.run((1, *(2, 1) * 10), seconds=1.0, gpus=2, slots=16)),
+        ("copy_gbs", 5, lambda: machine.copy_gbs("cuda:0", "cuda:1")),
+        ("transfer", 15, lambda: transfer.run(60)),
+        ("throughput", 90, throughput.run),
+        ("exact", 130, lambda: _two((1, *(2, 1) * 10), "float32")),
+        ("cycles", 40, lambda: _two((1, 2, 1), "bfloat16")),
+        ("switch2", 20, lambda: switch.run(2, seconds=60)),
     ]
+
+
+def _two(path: tuple[int, ...], dtype: str) -> dict[str, Any]:
+    return cycles.run(path, seconds=0.5, clients=2, gpus=2, slots=16, dtype=dtype)
 
 
 def run(kind: str, out: Path, seconds: float, only: str = "") -> int:
