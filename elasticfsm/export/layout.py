@@ -79,6 +79,17 @@ class Layout:
         """The name of a state in the exported text."""
         return re.sub(r"\W", "_", f"{machine.removeprefix(self.program.name + '.')}_{state}")
 
+    def asked_first(self, role: str) -> int:
+        """What the coordinator has told an engine of this role when the operation begins: it enters its first state."""
+        machine = self.program.machines.get(self.program.coordinator)
+        first = machine.states[next(iter(machine.starts.values()))] if machine else None
+        return sum(
+            bit
+            for (message, sender, receiver), bit in self.inbox.items()
+            if first and sender == self.program.coordinator and message in first.sends
+            if receiver in self.program.roles[role]
+        )
+
     def mask(self, facts: tuple[str, ...]) -> int:
         """The bits of facts of this engine; `SUBJECT *` is every fact about that subject."""
         found = 0

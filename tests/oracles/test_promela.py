@@ -67,6 +67,12 @@ def test_spin_stores_the_states_that_we_reach_and_reaches_our_verdicts() -> None
 
 
 @needs_spin
+def test_spin_refutes_a_patch_of_another_protocol_by_the_same_properties() -> None:
+    row = compare("kb05", patched(*load_patch("kb05")), "1+1", False, limit=1000)
+    assert row.spin.refuted == {"collective_order", "no_deadlock"} and not row.disagree
+
+
+@needs_spin
 @pytest.mark.parametrize(
     ("rule", "without", "told"),
     [
