@@ -37,7 +37,7 @@ vllm: install  ## the observer in vLLM's real busy loop (an environment of 4 GB 
 	ELASTICFSM_VLLM_VENV=.venv-vllm $(BIN)/python -m pytest tests/vllm
 
 bench: install  ## what a rescale costs, in ratios measured side by side
-	$(BIN)/elasticfsm bench switch
+	$(BIN)/elasticfsm bench growth
 
 lint: install  ## ruff, mypy, spec lint
 	$(BIN)/ruff check elasticfsm runtime tests tools

@@ -138,3 +138,31 @@ def step(
     if json is not None:
         json.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
     sys.exit(1 if any(figure.missed for figure in figures) else 0)
+
+
+@app.command("growth")
+def growth(
+    path: Annotated[str, typer.Option(help="A smaller and a larger size.")] = "2,4",
+    runs: Annotated[int, typer.Option(help="Figures are medians of so many.", min=1)] = 5,
+    seconds: Annotated[float, typer.Option(help="Length of the window without growth.", min=1)] = 16.0,
+    model: Annotated[Path | None, typer.Option(help="Default: the shipped model.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+) -> None:
+    """Measure what growth does to the streams, beside an equal window without it; exit 1 if the bar is missed."""
+    import msgspec
+    from rich.console import Console
+
+    from elasticfsm.errors import RequestRefused
+    from elasticfsm.runtime.bench import growth as bench
+    from elasticfsm.runtime.models import PSALTER
+
+    sizes = tuple(int(size) if size.strip().isdigit() else 0 for size in path.split(","))
+    if len(sizes) != 2 or sizes[0] >= sizes[1]:
+        raise RequestRefused(f"--path {path}: expected a smaller and a larger size, such as 2,4")
+    console = Console()
+    quiet = Console(quiet=True)
+    report = bench.run(bench.scenario(sizes, model or PSALTER, seconds), runs, quiet, console.print)
+    bench.show(report, console)
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    sys.exit(0 if report.ok else 1)

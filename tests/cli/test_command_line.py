@@ -119,3 +119,8 @@ def test_a_new_model_can_be_read_and_an_occupied_directory_is_left_alone(refused
     assert "exceeds num_experts" in refused("model", "new", str(tmp_path / "no"), "--experts-per-token", "99")
     assert sorted((path.name, path.stat().st_mtime_ns) for path in made.iterdir()) == before
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("path", ["4,2", "2", "2,x,4", "0,0"])
+def test_a_path_without_growth_is_no_growth_to_measure(refused, path):
+    assert "expected a smaller and a larger size" in refused("bench", "growth", "--path", path)
