@@ -7,8 +7,8 @@ prevent or change it, it changes nothing that a property looks at, and no cycle 
 for steps in the middle of a list (begun lists run to their end), if no other thread of that engine can touch the same
 facts, names or groups before; and for guards that the main loop does not notice. Never explored alone: other guards,
 the begin of a forward step, a switch, the end of a group, a fact that other engines wait for, and what a message may
-still interrupt. The rule keeps branching-time properties (Gerth, Kuiper, Peled, Penczek 1995: singleton or full), and tests
-compare it with the unreduced run.
+still interrupt. The rule keeps branching-time properties (Gerth, Kuiper, Peled, Penczek 1995: singleton or full), and
+tests compare it with the unreduced run.
 
 `world.bold` assumes what a regime without cancel promises: nothing is withdrawn, only standby groups are closed. If
 that turns out to be wrong, `Interrupted` is raised and the run is repeated without the assumption. (Up to the first

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from elasticfsm.check.coverage import fired
 from elasticfsm.check.explore import Graph, explore
+from elasticfsm.check.facts import Facts, strip_all
 from elasticfsm.check.liveness import stranded, uncommitted
 from elasticfsm.check.moves import Edge
 from elasticfsm.check.trace import trace_to
@@ -112,9 +113,19 @@ def applicable(program: Program, regime: Regime) -> tuple[str, ...]:
         names += ["good_end", "agreement"]
         names += ["commits"] if regime == CALM else []
     names += ["collective_order", "membership", "contracts"]
-    used = set(program.facts.values())
+    used = _asked(program)
     renames = any(step.means == "rename" for step in program.steps.values())
     for name in ("no_use_after_destroy", "no_transfer_at_switch", "placement", "coverage", "requests_kept"):
-        if name in used and (program.coordinator or name != "no_transfer_at_switch" or renames):
+        if name in used and (name != "no_transfer_at_switch" or renames):
             names.append(name)
     return tuple(names)
+
+
+def _asked(program: Program) -> set[str]:
+    """The properties of the facts that some step or machine of this program needs."""
+    facts = Facts(program)
+    needed = {fact for machine in program.machines.values() for fact in machine.holds}
+    for machine in program.machines.values():
+        for step in (step for state in machine.states.values() for step in state.steps):
+            needed.update(strip_all(fact)[1] for fact in (*step.facts("requires"), *step.facts("awaits")))
+    return {facts.properties[fact] for fact in needed}
