@@ -22,6 +22,7 @@ from elasticfsm.errors import GroupCut, GroupError
 from .deadline import Cancelled, Deadline
 from .group import Watch
 from .reaper import Reaper
+from .streams import Once
 
 WORTH_TIMING = 1 << 20  # bytes; less says nothing about the rate
 LOOK = 0.0001  # seconds between two looks at an operation of the device
@@ -34,6 +35,9 @@ ENVIRONMENT = {
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
+
+
+_timing = Once()
 
 
 class Releasable(Protocol):
@@ -194,7 +198,7 @@ class NcclGroup:
     ) -> tuple[NcclPending, Callable[[], None]]:
         """As `post_rows`, and what notes the rate once it has been waited for."""
         nbytes = sum(tensor.nbytes for tensor, _ in incoming)
-        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = _timing.get()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -16,6 +16,7 @@ from ..deadline import Cancelled
 from ..experts.slots import Lanes, in_slots
 from ..experts.state import ExpertState
 from ..groups import Generation
+from ..streams import PerThread, own_stream
 from ..wire import Settings
 from .core import EngineCore
 from .driven import DrivenCore
@@ -33,7 +34,7 @@ class GpuDriven(DrivenCore):
 
     def __init__(self, *args: Any) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.stream = own_stream()
         torch.cuda.set_stream(self.stream)
         sys.setswitchinterval(SWITCH_INTERVAL)
         super().__init__(*args)
@@ -64,11 +65,11 @@ class OnOwnStream:
     only when the device has done its part: whoever hears that a step has ended may rely on its bytes.
     """
 
-    def __init__(self, adapter: object, main: Any) -> None:
+    def __init__(self, adapter: object, main: Any, streams: PerThread) -> None:
         self._adapter = adapter
         self._main = main
         self._home = threading.get_ident()
-        self._streams: dict[int, Any] = {}
+        self._streams = streams
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._adapter, name)
@@ -79,7 +80,7 @@ class OnOwnStream:
         def call(*args: Any, **keywords: Any) -> Any:
             if threading.get_ident() == self._home:
                 return method(*args, **keywords)
-            stream = self._stream()
+            stream = self._streams.get()
             stream.wait_stream(self._main)
             with torch.cuda.stream(stream):
                 try:
@@ -89,16 +90,11 @@ class OnOwnStream:
 
         return call
 
-    def _stream(self) -> Any:
-        thread = threading.get_ident()
-        if thread not in self._streams:
-            self._streams[thread] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        return self._streams[thread]
-
 
 def on_gpu(adapters: dict[str, object], state: ExpertState, main: Any, wish: str, say: Callable[[str], None]) -> None:
     """Wrap adapters in place: rows are posted in slots, and what runs beside the main loop has streams of its own."""
+    streams = PerThread()
     in_slots(adapters, Lanes(state, wish, say))
     for name in BESIDE:
         if name in adapters:
-            adapters[name] = OnOwnStream(adapters[name], main)
+            adapters[name] = OnOwnStream(adapters[name], main, streams)

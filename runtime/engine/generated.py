@@ -7,6 +7,7 @@ numbers for the same tensor, on its own device.
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Protocol
 
@@ -43,7 +44,7 @@ class GeneratedCheckpoint:
         if target.ndim == 1:
             target.fill_(1.0)
         else:
-            self._draw(f"{spec.name}", target)
+            self._draw(spec.name, target)
 
     def read_expert_into(self, layer: int, expert: int, gate_up: Tensor, down: Tensor) -> None:
         """See Source."""
@@ -51,7 +52,7 @@ class GeneratedCheckpoint:
         self._draw(f"{layer}/{expert}/down", down)
 
     def _draw(self, name: str, target: Tensor) -> None:
-        number = int.from_bytes(name.encode()[-7:], "big") ^ (len(name) << 50) ^ self._seed
+        number = self._seed << 32 | zlib.crc32(name.encode())
         generator = torch.Generator(target.device).manual_seed(number)
         target.normal_(0.0, float(target.shape[-1]) ** -0.5, generator=generator)
 

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from ..nccl import NcclGroup
+from ..streams import Once
 from .kv_cache import KVCache
 from .model import Model
 from .padded import PaddedInputs, PaddedOutputs, padded_step
 from .routing import ExpertRouting
+
+_capturing = Once()  # one capture at a time, by the main loop or by the background thread
 
 
 class _Alone:
@@ -69,7 +72,7 @@ class StepGraph:
         The kernels run once before, on inputs that are all padding, without the group: nothing is loaded while
         recording. Nothing here waits for the device as a whole.
         """
-        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = _capturing.get()
         stream.wait_stream(torch.cuda.current_stream())
         blank = PaddedInputs(inputs.rows, inputs.blocks, inputs.scratch, model.device)
         layers, experts = outputs.load.shape

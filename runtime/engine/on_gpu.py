@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,6 +52,7 @@ class GpuCore(EngineCore):
         super().__init__(directory, slots_per_rank, max_tokens, device=device, dtype=dtype)
         refuse_inexact(self.config.num_experts, dtype)
         self.replayed = self.eager = 0
+        self._warm = False
         self._sampled = torch.zeros(max_tokens, dtype=torch.int64, pin_memory=device != "cpu")
         self._fetched_load = torch.zeros(
             self.config.num_hidden_layers, self.config.num_experts, dtype=torch.int64, pin_memory=device != "cpu"
@@ -93,6 +95,7 @@ class GpuCore(EngineCore):
         if inputs is None or cache is None:
             raise ModelError("the engine has no KV cache yet; agree on its size before graphs are captured")
         self._graphs = {one: graph for one, graph in self._graphs.items() if one.alive}
+        self._warm_up(group.size)
         graph = StepGraph(group)
         graph.capture(self.model, inputs, self._outputs, cache, self.routing_for(group.size))
         self._graphs[group] = graph
@@ -124,6 +127,18 @@ class GpuCore(EngineCore):
         self._outputs.load.zero_()
         events = self.scheduler.commit(chunks, rows.tolist())
         return StepResult(events, sum(chunk.count for chunk in chunks), self._outputs.load)
+
+    def _warm_up(self, world_size: int) -> None:
+        """Do once, before the first step, what a step and a switch do besides kernels: pinned memory, late copies."""
+        if self._warm:
+            return
+        self._warm = True
+        experts, slots = self.config.num_experts, self.model.slots_per_rank * world_size
+        spare = ExpertRouting(experts, self.model.slots_per_rank, device=self.model.device)
+        spare.set_layer(0, np.arange(slots) % experts)
+        into = torch.zeros(self._sampled.shape, dtype=torch.int64, pin_memory=True)
+        into.copy_(torch.zeros_like(self._outputs.tokens), non_blocking=True)
+        torch.cuda.current_stream().synchronize()
 
     # -- inside ------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ...engine.request import Request
 from ...experts.placement import Placement
 from ...groups import Groups
 from ...rehearsal import Rehearsal
+from ...streams import own_stream
 
 STEPS = 60
 SLOT, READY = "slot", "ready"
@@ -34,8 +35,8 @@ class Rank:
         self.rank, self.size = rank, size
         self.members = [f"r{index}" for index in range(size)]
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        torch.cuda.set_stream(self.stream)
+        torch.cuda.set_stream(own_stream())
+        self._side = own_stream()
         sys.setswitchinterval(0.0005)
         self.groups = Groups(store, limits=Limits(connect=60.0), backend="nccl")
         self.rehearsal = Rehearsal(self.groups)
@@ -100,7 +101,7 @@ class Rank:
 
         def prepare() -> None:
             try:
-                with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+                with torch.cuda.stream(self._side):
                     self.create("standby")
                     created.set()
                     posted.wait(60)

@@ -21,6 +21,7 @@ from ...creation import Limits
 from ...deadline import Deadline
 from ...groups import Groups
 from ...store import StoreClient
+from ...streams import own_stream
 from ...weights.board import StoreBoard
 from ...weights.by_nixl import NixlTransfer
 from ...weights.regions import as_bytes
@@ -53,7 +54,7 @@ class End:
     def __init__(self, name: str, store: str, seconds: float = 120.0) -> None:
         self.name, self.rank = name, MEMBERS.index(name)
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        torch.cuda.set_stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
+        torch.cuda.set_stream(own_stream())
         self.board = StoreBoard(StoreClient(store), "rows")
         self.deadline = Deadline(seconds, f"{name} of the transfer measurement")
         self.groups = Groups(store, limits=Limits(connect=60.0), backend="nccl")

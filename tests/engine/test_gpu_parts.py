@@ -1,0 +1,108 @@
+"""Parts of the GPU runtime that need no GPU: streams have one owner, seats are shared fairly, sums see every byte."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from elasticfsm.errors import GroupError, ModelError, RequestRefused
+from elasticfsm.runtime import gpus, streams
+from elasticfsm.runtime.engine.generated import GeneratedCheckpoint, open_checkpoint
+from elasticfsm.runtime.engine.weights import WeightSpec
+from elasticfsm.runtime.experts.slots import NCCL, NIXL, Lanes
+from elasticfsm.runtime.models import PSALTER
+from elasticfsm.runtime.weights.sums import device_checksum
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """A pool like torch's: 32 streams in turn."""
+    numbers = itertools.count()
+    monkeypatch.setattr(streams, "_taken", {})
+    monkeypatch.setattr(
+        torch.cuda, "Stream", lambda priority=0: SimpleNamespace(cuda_stream=next(numbers) % streams.POOL)
+    )
+
+
+def test_no_stream_has_two_owners_and_the_last_one_is_said(pool):
+    taken = {streams.own_stream().cuda_stream for _ in range(streams.POOL)}
+    assert len(taken) == streams.POOL
+    with pytest.raises(GroupError, match="one per purpose"):
+        streams.own_stream()
+
+
+def test_engines_take_the_gpu_with_fewest_engines_and_see_it_first(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    seats = gpus.Seats(2)
+    assert seats.take("e0")["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert seats.take("e1")["CUDA_VISIBLE_DEVICES"] == "1,0"
+    seats.leave("e1")
+    assert seats.take("e2")["CUDA_VISIBLE_DEVICES"] == "1,0"
+
+
+def test_what_the_user_set_for_nccl_stays(monkeypatch):
+    monkeypatch.setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0")
+    assert "NCCL_LAUNCH_ORDER_IMPLICIT" not in gpus.Seats(1).take("e0")
+
+
+def test_a_machine_without_a_gpu_is_told_so():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(RequestRefused, match="sees no GPU"):
+        gpus.seats()
+
+
+def test_the_sum_of_a_device_sees_swapped_words_and_odd_ends():
+    raw = torch.randint(0, 256, (1003,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    whole = device_checksum(raw)
+    swapped = raw.clone()
+    swapped[:8] = torch.cat([raw[4:8], raw[:4]])
+    changed = raw.clone()
+    changed[-1] ^= 1
+    assert device_checksum(raw.clone()) == whole
+    assert len({whole, device_checksum(swapped), device_checksum(changed)}) == 3
+
+
+def test_drawn_weights_are_the_same_on_every_engine_and_differ_by_name():
+    source = GeneratedCheckpoint(None, 7)
+    one, other, third = (torch.empty(8, 8) for _ in range(3))
+    source.read_into(WeightSpec("a.weight", (8, 8), ()), one)
+    source.read_into(WeightSpec("a.weight", (8, 8), ()), other)
+    source.read_into(WeightSpec("b.weight", (8, 8), ()), third)
+    assert torch.equal(one, other)
+    assert not torch.equal(one, third)
+
+
+def test_a_model_with_files_is_read_from_them():
+    with pytest.raises((ModelError, AttributeError)):
+        open_checkpoint(PSALTER / "nowhere", None)
+
+
+def lanes(wish: str, rate: float, gbs: float, alive: bool = True) -> tuple[Lanes, list[str]]:
+    said: list[str] = []
+    rows = SimpleNamespace(alive=alive, gbs=gbs)
+    state = SimpleNamespace(
+        generation=lambda name: SimpleNamespace(rows=rows), transfer=SimpleNamespace(kind=NIXL, rate=rate)
+    )
+    return Lanes(state, wish, said.append), said
+
+
+def test_all_ranks_take_the_way_that_is_faster_on_the_slowest_rank():
+    fast, said = lanes("auto", 100.0, 50.0)
+    slow, _ = lanes("auto", 0.5, 60.0)
+    largest = [max(pair) for pair in zip(fast.bids(), slow.bids(), strict=True)]
+    for each in (fast, slow):
+        each.heard(largest)
+    assert fast.lane == slow.lane == NCCL
+    assert "nixl 0.50 GB/s, nccl 50.00 GB/s" in said[0]
+
+
+def test_a_way_that_one_rank_cannot_use_is_used_by_none():
+    fine, _ = lanes("p2p", 0.5, 60.0)
+    broken, _ = lanes("p2p", 0.5, 60.0, alive=False)
+    largest = [max(pair) for pair in zip(fine.bids(), broken.bids(), strict=True)]
+    fine.heard(largest)
+    assert fine.lane == NIXL
