@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .bench_gpu import add_to
+
 app = typer.Typer(
     help="What things cost, as ratios measured side by side in one run.",
     no_args_is_help=True,
@@ -166,3 +168,6 @@ def growth(
     if json is not None:
         json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     sys.exit(0 if report.ok else 1)
+
+
+add_to(app)
