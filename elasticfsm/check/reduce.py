@@ -122,8 +122,10 @@ class Alone:
         stand = local.stands[move.machine]
         if stand is None:
             return sum(bit & mail != 0 for bits, _, _, _ in table.starts for bit in bits) == 1
-        possible = [way for way in table.states[stand.state].leave if way.kind != "expired" and _possible(way, mail)]
-        return len(possible) == 1
+        open_ways = [way for way in table.states[stand.state].leave if way.kind != "expired" and possible(way, mail)]
+        open_ways = [way for way in table.states[stand.state].leave if way.kind != "expired" and possible(way, mail)]
+        return len(open_ways) == 1
+        return len(open_ways) == 1
 
     def _quiet(self, local: Local, move: Move) -> bool:
         """Whether a guard changes nothing that the main loop or another machine of the engine looks at.
@@ -150,7 +152,7 @@ class Alone:
         if not ended(state, stand) or not _unseen(state) or not _unseen(then):
             return False
         concluded = any(way.kind in ("done", "answer") for way in state.leave)
-        heard = sum(_needs_mail(way) and _possible(way, mail) for way in state.leave)
+        heard = sum(_needs_mail(way) and possible(way, mail) for way in state.leave)
         return (
             heard == 0 if move.edges[0][2].split()[0] in ("done", "answer", "failed") else heard == 1 and not concluded
         )
@@ -161,7 +163,7 @@ class Alone:
             return False  # then nothing is withdrawn; `Interrupted` is raised if that turns out to be wrong
         mail = self._reach(local, machine)[1]
         if state.thread == "background" and any(
-            way.kind not in ("done", "failed", "answer", "expired") and _possible(way, mail) for way in state.leave
+            way.kind not in ("done", "failed", "answer", "expired") and possible(way, mail) for way in state.leave
         ):
             return True
         return step.means in (*COLLECTIVE, "wait") and step.group == "standby" and stand.inside == OUT
@@ -234,11 +236,12 @@ def _next(table: MachineTable, states: set[int], mail: int, bold: bool) -> set[i
     found = {target for bits, peer, target, _ in table.starts if peer >= 0 or any(bit & mail for bit in bits)}
     for index in states:
         state = table.states[index]
-        found |= {way.target for way in state.leave if _possible(way, mail) and (way.kind != "failed" or fails(state))}
+        found |= {way.target for way in state.leave if possible(way, mail) and (way.kind != "failed" or fails(state))}
     return found
 
 
-def _possible(way: WayTable, mail: int) -> bool:
+def possible(way: WayTable, mail: int) -> bool:
+    """Whether a guard may become true with these messages in the engine's mail."""
     if way.kind not in ("received", "any", "all", "all alive"):
         return True
     return bool(way.outside) or way.peer >= 0 or any(bit & mail for bit in way.mail)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from elasticfsm.check.collectives import Outcome, Place, outcomes, released
 from elasticfsm.check.coordinator import BossMove, boss_moves
+from elasticfsm.check.future import Future
 from elasticfsm.check.known import Locals, Safe, Settled
 from elasticfsm.check.moves import Move
 from elasticfsm.check.tables import OLD, StepTable
@@ -39,6 +40,8 @@ class Successors:
         self.known = Locals(world, safe)
         self.settled = Settled(self.known)
         self._boss: dict[int, list[tuple[int, BossMove]]] = {}
+        self.future = Future(world)
+        self._courses: dict[tuple[int, ...], bool] = {}
         self._ready: dict[tuple[int, ...], list[tuple[int, BossMove]]] = {}
         self._changed: dict[tuple[object, ...], int] = {}
         count = world.count
@@ -69,13 +72,27 @@ class Successors:
         return self._boss_alone(state) if self.safe and self.world.operation else None
 
     def _boss_alone(self, state: State) -> Transition | None:
-        """A move of the coordinator that nothing prevents: a step, or its only guard where nobody withdraws."""
+        """A move of the coordinator that nothing prevents: a step, or a guard beside which no other can become true."""
         found: list[Transition] = []
+        calm = self.world.regime == CALM and self.world.bold
         for number, move in self._coordinator(state):
-            if move.tag or (move.edges and (self.world.regime != CALM or not self.world.bold)):
+            if move.tag or (move.edges and not calm and not self._settled_course(state)):
                 return None
             found.extend(self._order(state, number, move))
         return found[0] if len(found) == 1 else None
+
+    def _settled_course(self, state: State) -> bool:
+        """Whether every guard of the coordinator that is not true now stays false (bold: see `reduce`)."""
+        if not self.world.bold or self.world.regime.faults:
+            return False
+        key = (state[0], *state[1:-1])
+        course = self._courses.get(key)
+        if course is None:
+            ready = {id(move) for _, move in self._coordinator(state)}
+            others = [move for _, move in self._boss[state[0]] if id(move) not in ready]
+            engines = [(self.world.locals[number], self.known[number].outbox) for number in state[1:-1]]
+            course = self._courses[key] = self.future.never(others, engines)
+        return course
 
     def settle(self, state: State) -> Iterator[Transition]:
         """The moves of single engines that `settled` passes over, one by one."""
