@@ -123,8 +123,6 @@ class Alone:
         if stand is None:
             return sum(bit & mail != 0 for bits, _, _, _ in table.starts for bit in bits) == 1
         open_ways = [way for way in table.states[stand.state].leave if way.kind != "expired" and possible(way, mail)]
-        open_ways = [way for way in table.states[stand.state].leave if way.kind != "expired" and possible(way, mail)]
-        return len(open_ways) == 1
         return len(open_ways) == 1
 
     def _quiet(self, local: Local, move: Move) -> bool:
