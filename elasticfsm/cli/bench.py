@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from . import outputs
 from .bench_gpu import add_to
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ def _root() -> None:
 
 @app.command("eplb")
 def eplb(
-    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,
     reference: Annotated[bool, typer.Option(help="Beside DeepSeek's and vLLM's (tools/eplb-venv).")] = False,
     venv: Annotated[Path, typer.Option(help="Where tools/eplb-venv put them.")] = Path(".venv-eplb"),
     seed: Annotated[int, typer.Option(help="Of the loads.", min=0)] = 0,
@@ -59,7 +60,7 @@ def eplb(
 
 @app.command("transfer")
 def transfer(
-    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,
     rounds: Annotated[int, typer.Option(help="Ratios are medians of so many.", min=1)] = 7,
 ) -> None:
     """Compare NIXL through our interface with raw NIXL and gloo, for blocks of experts; exit 1 if a bar is missed."""
@@ -88,7 +89,7 @@ def rescales(
     window: Annotated[int, typer.Option(help="Steps whose loads a rebalance looks at.", min=1)] = 5,
     seconds: Annotated[float, typer.Option(help="Of serving between two changes.", min=0.1)] = 0.5,
     clients: Annotated[int, typer.Option(help="Clients, each with one request at a time.", min=1)] = 4,
-    json: Annotated[Path | None, typer.Option(help="Write the report here, as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the report here, as JSON.")] = None,
 ) -> None:
     """Rescale along a random path while experts move all the time; exit 0 only if every token and expert is right."""
     import random
@@ -125,7 +126,7 @@ def rescales(
 
 @app.command("step")
 def step(
-    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,
     venv: Annotated[Path | None, typer.Option(help="Also of vLLM, in the environment of tools/vllm-venv.")] = None,
 ) -> None:
     """What an observed step costs somebody else's engine: monitor, journal, import; exit 1 if a bar is missed."""
@@ -148,7 +149,7 @@ def growth(
     runs: Annotated[int, typer.Option(help="Figures are medians of so many.", min=1)] = 5,
     seconds: Annotated[float, typer.Option(help="Length of the window without growth.", min=1)] = 16.0,
     model: Annotated[Path | None, typer.Option(help="Default: the shipped model.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the figures here, as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,
 ) -> None:
     """Measure what growth does to the streams, beside an equal window without it; exit 1 if the bar is missed."""
     import msgspec

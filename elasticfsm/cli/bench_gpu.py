@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-Out = Annotated[Path, typer.Option(help="Write the figures here, as JSON.")]
+from . import outputs
+
+Out = Annotated[Path, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")]
 Seconds = Annotated[float, typer.Option(help="Sections that do not fit are skipped.", min=10.0)]
 Gpus = Annotated[int, typer.Option(help="1: several engines on one GPU. 2: one engine on each.", min=1, max=2)]
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from . import outputs
+
 
 def check(
     specs: Annotated[
@@ -18,7 +20,9 @@ def check(
     sizes: Annotated[
         list[str] | None, typer.Option("--sizes", help="Engines of each role, as in 2+1; may be repeated.")
     ] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write everything that was found to this file.")] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", callback=outputs.file, help="Write everything that was found to this file.")
+    ] = None,
     unreduced: Annotated[
         bool, typer.Option("--unreduced", help="Explore every interleaving, without reductions.")
     ] = False,

@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+from . import outputs
+
 
 def compile(
     spec: Annotated[str, typer.Argument(help="A shipped protocol (scale_up) or the path of a YAML file.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write here instead of to stdout.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", callback=outputs.file, help="Write here instead of to stdout.")
+    ] = None,
 ) -> None:
     """Compile a protocol to the JSON table that `elasticfsm.embed` reads without YAML."""
     from elasticfsm.compile import compile_protocol

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from . import outputs
+
 FAULTS = ("swap-experts", "drop-update")
 
 
@@ -33,8 +35,11 @@ def demo(
     ] = 0,
     largest: Annotated[int, typer.Option(help="More engines than this are refused.", min=1)] = 8,
     device: Annotated[str, typer.Option(help="Where engines run: cpu, or cuda (bfloat16, NCCL, graphs).")] = "cpu",
-    json: Annotated[Path | None, typer.Option(help="Write the report here, as JSON.")] = None,
-    journal: Annotated[str, typer.Option(help="Keep the journals in this directory (else they are removed).")] = "",
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the report here, as JSON.")] = None,
+    journal: Annotated[
+        str,
+        typer.Option(callback=outputs.journals, help="Keep the journals in this directory (else they are removed)."),
+    ] = "",
     live: Annotated[bool, typer.Option("--live/--no-live", help="Show the engines while they run.")] = True,
     fault: Annotated[
         str, typer.Option("--break", help=f"For tests of the token check: break the weights ({', '.join(FAULTS)}).")
@@ -56,8 +61,6 @@ def demo(
         raise RequestRefused(f"--device {device}: expected cpu or cuda")
     if fault and fault not in FAULTS:
         raise RequestRefused(f"--break {fault}: expected one of {', '.join(FAULTS)}")
-    if json is not None and not json.resolve().parent.is_dir():
-        raise RequestRefused(f"--json {json}: no such directory; the report could not be written after the run")
     signal.signal(signal.SIGTERM, _terminate)
     console = Console()
     scenario = Scenario(

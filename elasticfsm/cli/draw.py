@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from . import outputs
+
 
 def draw(
     specs: Annotated[
@@ -19,6 +21,7 @@ def draw(
     from elasticfsm.draw import stale, write
 
     if not check:
+        outputs.refuse_directory(out, "--out")
         written = write(out, specs)
         typer.echo(f"{len(written)} files written to {out}")
         return

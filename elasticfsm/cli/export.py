@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from . import outputs
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__, no_args_is_help=True)
 
 
@@ -20,7 +22,9 @@ def promela(
     spec: Annotated[str, typer.Argument(help="A shipped protocol or a file.")],
     sizes: Annotated[str, typer.Option(help="How many engines of each role, as in 2+1.")] = "",
     cancel: Annotated[bool, typer.Option(help="Let the operator cancel once, at any moment.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Where to write; without it, on standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=outputs.file, help="Where to write; without it, on standard output.")
+    ] = None,
 ) -> None:
     """A protocol at one size as Promela, for SPIN; see docs/oracles.md."""
     from elasticfsm.check.world import sizes_of

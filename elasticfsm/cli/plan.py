@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import outputs
+
 if TYPE_CHECKING:
     from elasticfsm.runtime.engine.config import ModelConfig
 
@@ -23,7 +25,7 @@ def plan(
     step_ms: Annotated[float, typer.Option(help="A forward step, in ms.", min=0.001)] = 10.0,
     itemsize: Annotated[int, typer.Option(help="Bytes of one weight.", min=1, max=8)] = 4,
     kv_blocks: Annotated[int, typer.Option(help="Blocks of the KV cache per engine.", min=1)] = 512,
-    json: Annotated[Path | None, typer.Option(help="Write everything here, as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write everything here, as JSON.")] = None,
 ) -> None:
     """Print steps, bytes, pause, duration and placement of a change of size; nothing is started."""
     import msgspec

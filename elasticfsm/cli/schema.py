@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from . import outputs
+
 
 def schema(
     out: Annotated[
@@ -19,6 +21,7 @@ def schema(
 
     path = out or of_language.FILE
     if not check:
+        outputs.refuse_file(path, "--out")
         of_language.write(path)
         typer.echo(f"{path} written")
     elif of_language.is_fresh(path):

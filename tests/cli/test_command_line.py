@@ -124,3 +124,35 @@ def test_a_new_model_can_be_read_and_an_occupied_directory_is_left_alone(refused
 @pytest.mark.parametrize("path", ["4,2", "2", "2,x,4", "0,0"])
 def test_a_path_without_growth_is_no_growth_to_measure(refused, path):
     assert "expected a smaller and a larger size" in refused("bench", "growth", "--path", path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("demo", "--json"),
+        ("plan", "--from", "2", "--to", "4", "--json"),
+        ("check", "--json"),
+        ("compile", "scale_up", "--out"),
+        ("export", "promela", "scale_up", "--out"),
+        ("schema", "--out"),
+        *(("bench", name, "--json") for name in ("eplb", "transfer", "rescales", "step", "growth")),
+        *(("bench", name, "--out") for name in ("gpu", "switch", "transfer-gpu", "eplb-gpu", "throughput")),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(refused, tmp_path, command):
+    assert "no such directory" in refused(*command, str(tmp_path / "nowhere" / "out.json"))
+    assert "this is a directory" in refused(*command, str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("demo", "--journal"), ("draw", "--out")])
+def test_a_directory_that_cannot_be_made_is_refused(refused, command):
+    assert "/dev/null is a file" in refused(*command, "/dev/null/out")
+
+
+def test_journals_of_two_runs_are_never_mixed(refused, tmp_path):
+    old = tmp_path / "e0.jsonl"
+    old.write_text("old\n")
+    said = refused("demo", "--journal", str(tmp_path))
+    assert "give a new or an empty directory" in said and said.count("\n") == 1
+    assert old.read_text() == "old\n"
