@@ -113,9 +113,7 @@ class Deployment:
             self.roster.send(member.engine, wire.Exit(sender=wire.COORDINATOR, instance=self.instance))
 
     def _own_directory(self) -> Path:
-        directory = SocketDirectory()
-        self._stack.callback(directory.close)
-        return directory.path
+        return self._stack.enter_context(contextlib.closing(SocketDirectory())).path
 
     # -- what a user does --------------------------------------------------------------------------------------
 
@@ -266,10 +264,7 @@ class Deployment:
                 self._attend()
         except BaseException as error:  # a thread that dies makes its owner fail; it is never just gone
             self._fail(f"the deployment's own thread ended by {type(error).__name__}: {error}")
-            running = self.operations.current
-            if running is not None and not running.ended:
-                running.failed(self.failed)
-                running.moved("failed", "failed")
+            self._conclude()
             raise
 
     def _attend(self) -> None:
@@ -371,6 +366,15 @@ class Deployment:
             self._bury(engine, f"its process ended with status {status}; {self._launcher.last_words(engine)}")
         for engine in self.roster.silent(SILENCE):
             self._bury(engine, f"it was silent for {SILENCE:g} s")
+        if self.failed and not self.roster.lives(self.members):
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """Nobody can answer the coordinator any more: the operation that runs has failed."""
+        running = self.operations.current
+        if running is not None and not running.ended:
+            running.failed(self.failed)
+            running.moved("failed", "failed")
 
     def _bury(self, engine: str, reason: str) -> None:
         """Declared dead means killed: its process is gone before its id, rank or memory is used again."""

@@ -86,8 +86,10 @@ class Operation:
         return self.status()
 
     def moved(self, detail: str, phase: Phase, now: float | None = None) -> None:
-        """The coordinator's machine entered a state."""
+        """The coordinator's machine entered a state; an ended operation stays as it ended."""
         with self._changed:
+            if self.ended:
+                return
             self.record.detail, self.record.phase = detail, phase
             self.record.history.append((detail, time.monotonic() if now is None else now))
             self._changed.notify_all()

@@ -139,6 +139,10 @@ class Roster:
         """What is known of one engine."""
         return self._members.get(engine)
 
+    def lives(self, engines: Iterable[str]) -> bool:
+        """Whether any of these engines is neither dead nor stopped."""
+        return bool({each.engine for each in self.living()} & set(engines))
+
     def living(self) -> list[Member]:
         """Engines that were expected and are neither dead nor stopped."""
         with self._lock:

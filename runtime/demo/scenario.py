@@ -170,6 +170,8 @@ class Run:
             workload.start()
             self._steady(path[0])
             for index, (before, after) in enumerate(itertools.pairwise(path)):
+                if deployment.failed:
+                    break
                 workload.shift((index + 1) / max(1, len(path) - 1))  # from scripture to code
                 self._scale(deployment, before, after)
                 if deployment.failed or self.operations[-1].phase != "completed":

@@ -33,6 +33,7 @@ from .faults import experts_with, hide_nixl, swap_experts
 WELCOME_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 1.0
 IDLE_SECONDS = 0.5
+LAST_WORDS_SECONDS = 3.0  # for an operation to end here after serving broke
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,17 @@ class EngineProcess:
             if not elastic.turn():
                 elastic.wait(IDLE_SECONDS)
             if elastic.broken:
+                self._last_words(elastic)
                 self._fail(f"serving ended: {elastic.broken}")
                 return
+
+    def _last_words(self, elastic: Elastic) -> None:
+        """The machine of a running operation hears that serving broke, and says `failed`, before the engine ends."""
+        limit = time.monotonic() + LAST_WORDS_SECONDS
+        while elastic.machines.operation is not None and time.monotonic() < limit and not self.ending.is_set():
+            self._intake()
+            if not elastic.turn():
+                elastic.wait(0.05)
 
     def _intake(self) -> None:
         while True:

@@ -1,5 +1,9 @@
 """Real engines change their number while they serve: no request is lost, and every token is the reference's."""
 
+import os
+import re
+import signal
+
 import pytest
 
 from elasticfsm.errors import OperationRunning, RequestRefused
@@ -83,6 +87,20 @@ def test_the_death_of_a_serving_engine_ends_every_request_with_one_outcome_and_i
     assert "serving engine e1 died" in deployment.failed
     with pytest.raises(RequestRefused, match="has ended"):
         deployment.scale(3)
+
+
+@pytest.mark.parametrize("victims", [["e0"], ["e0", "e1"]], ids=["one", "all"])
+def test_the_death_of_serving_engines_during_growth_ends_the_operation_as_failed(running, victims):
+    deployment = running.start(2)
+    running.request(2, length=200)
+    handle = deployment.scale(3)
+    running.until(lambda: handle.record.detail == "building")
+    for engine in victims:
+        os.kill(deployment.status().pids[engine], signal.SIGKILL)
+    record = handle.wait(30)
+    assert record.phase == "failed"
+    assert re.search(r"engine e[01]", record.error), record.error
+    assert {stream.wait(10) for stream in running.streams} == {"failed"}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
