@@ -25,6 +25,7 @@ def plan(
     step_ms: Annotated[float, typer.Option(help="A forward step, in ms.", min=0.001)] = 10.0,
     itemsize: Annotated[int, typer.Option(help="Bytes of one weight.", min=1, max=8)] = 4,
     kv_blocks: Annotated[int, typer.Option(help="Blocks of the KV cache per engine.", min=1)] = 512,
+    largest: Annotated[int, typer.Option(help="More engines than this are refused.", min=1)] = 8,
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write everything here, as JSON.")] = None,
 ) -> None:
     """Print steps, bytes, pause, duration and placement of a change of size; nothing is started."""
@@ -43,7 +44,8 @@ def plan(
         raise RequestRefused(f"--transfer {transfer}: expected nixl or p2p")
     config = ModelConfig.read(model or PSALTER)
     many = slots or default_slots(config.num_experts, before)
-    refuse_size(before, config.num_experts, many)
+    for size in (before, after):
+        refuse_size(size, config.num_experts, many, largest)
     prediction = predict(
         config,
         before,

@@ -135,7 +135,10 @@ def test_the_command_prints_the_plan_and_writes_it(monkeypatch, capsys, tmp_path
     [
         (("--from", 0, "--to", 2), "size 0 is not a number of engines"),
         (("--from", 2, "--to", 4, "--slots", 3), "size 2 is too small: 2 x 3 slots = 6 for 16 experts"),
-        (("--from", 2, "--to", 1), "valid sizes: 2 and more"),
+        (("--from", 2, "--to", 1), "valid sizes: 2 to 8"),
+        (("--from", 2, "--to", 999), "size 999 is larger than allowed (8)"),
+        (("--from", 9, "--to", 2), "size 9 is larger than allowed (8)"),
+        (("--from", 2, "--to", 4, "--largest", 3), "size 4 is larger than allowed (3)"),
         (("--from", 3, "--to", 2, "--remove", "x"), "expected ranks with commas between"),
         (("--from", 2, "--to", 3, "--model", "/nowhere"), "/nowhere does not exist"),
         (("--from", 2, "--to", 3, "--transfer", "post"), "expected nixl or p2p"),
