@@ -7,12 +7,13 @@ one that comes twice, is dropped and counted, and each request ends with exactly
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from elasticfsm.errors import DeadlineExpired, RequestRefused
 
@@ -20,6 +21,8 @@ from .wire import Submit, Token
 
 Outcome = Literal["", "finished", "failed"]
 Send = Callable[[str, Submit], None]
+
+_TOKENS = 1 << 31  # token ids and counts are smaller: engines keep them in 32 bits or more
 
 
 @dataclass(eq=False)
@@ -94,10 +97,17 @@ class Router:
     def submit(
         self, prompt: Iterable[int], max_new_tokens: int, stop_tokens: Iterable[int] = (), request: str = ""
     ) -> Stream:
-        """Take a request; without an admitted engine it waits. RequestRefused when it is empty or its id is known."""
+        """Take a request; without an admitted engine it waits.
+
+        RequestRefused when it is empty, its id is known, or tokens and their number are not integers of 0 or more.
+        """
+        whole, most = _integers("prompt", prompt), _integer("max_new_tokens", max_new_tokens)
+        stops = _integers("stop_tokens", stop_tokens)
+        if not isinstance(request, str):
+            raise RequestRefused(f"the id of a request is {request!r}; expected a text")
         with self._lock:
             self._sent += 1
-            stream = Stream(request or f"r{self._sent}", tuple(prompt), max_new_tokens, tuple(stop_tokens))
+            stream = Stream(request or f"r{self._sent}", whole, most, stops)
             self._refuse(stream)
             stream.submitted = self._clock()
             self._known.add(stream.id)
@@ -226,3 +236,26 @@ class Router:
             self._unassigned.remove(stream)
         self.outcomes[outcome] += 1
         stream._end(outcome, reason)
+
+
+def _integers(name: str, values: Any) -> tuple[int, ...]:
+    try:
+        return tuple(_integer(f"{name}[{index}]", value) for index, value in enumerate(values))
+    except TypeError:
+        raise RequestRefused(f"{name} is {_short(values)}; expected a list of token ids") from None
+
+
+def _integer(name: str, value: Any) -> int:
+    """A plain int of whatever counts as one (also NumPy's): nothing else can be sent to an engine."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < _TOKENS:
+        raise RequestRefused(f"{name} is {_short(value)}; expected an integer of 0 or more, below {_TOKENS}")
+    return number
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

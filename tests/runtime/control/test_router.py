@@ -1,5 +1,6 @@
 """The router: one record a request, one owner at a time, one outcome."""
 
+import numpy as np
 import pytest
 
 from elasticfsm.errors import DeadlineExpired, RequestRefused
@@ -126,3 +127,37 @@ def test_waiting_for_a_stream_has_a_deadline(engines):
         stream.wait(0.01)
     with pytest.raises(DeadlineExpired, match="token 0"):
         next(stream.stream(0.01))
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ((["a"], 5), r"prompt\[0\] is 'a'; expected an integer"),
+        (("text", 5), r"prompt\[0\] is 't'"),
+        (([1, 2.5], 5), r"prompt\[1\] is 2.5"),
+        (([1, None], 5), r"prompt\[1\] is None"),
+        (([1, -3], 5), r"prompt\[1\] is -3"),
+        (([1 << 70], 5), r"prompt\[0\] is"),
+        ((7, 5), "prompt is 7; expected a list of token ids"),
+        (([True], 5), r"prompt\[0\] is True"),
+        (([1], "5"), "max_new_tokens is '5'"),
+        (([1], 1.5), "max_new_tokens is 1.5"),
+        (([1], None), "max_new_tokens is None"),
+        (([1], -1), "max_new_tokens is -1"),
+        (([1], 0), "0 new tokens"),
+        (([1], 5, ["stop"]), r"stop_tokens\[0\] is 'stop'"),
+        (([1], 5, (), 9), "the id of a request is 9"),
+    ],
+)
+def test_what_no_engine_could_read_is_refused_and_nothing_is_sent(engines, request_, said):
+    engines.router.admit(["e0"])
+    with pytest.raises(RequestRefused, match=said):
+        engines.router.submit(*request_)
+    assert engines.sent == [] and engines.router.load() == {}
+
+
+def test_integers_of_other_libraries_are_sent_as_plain_ones(engines):
+    engines.router.admit(["e0"])
+    engines.router.submit(np.array([1, 2]), np.int64(5), [np.int32(3)])
+    (message,) = engines.submits("e0")
+    assert [type(each) for each in (*message.prompt, message.max_new_tokens, *message.stop_tokens)] == [int] * 4
