@@ -49,6 +49,13 @@ class _Lazy(TyperGroup):
         command.name = cmd_name
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # caught here because typer would only say "Aborted."
+            print("elasticfsm: interrupted", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
 
 def _command(name: str, module: Any) -> Any:
     """The command that a module defines: its own `app`, the functions of GROUPS, or its one function."""

@@ -156,3 +156,14 @@ def test_journals_of_two_runs_are_never_mixed(refused, tmp_path):
     said = refused("demo", "--journal", str(tmp_path))
     assert "give a new or an empty directory" in said and said.count("\n") == 1
     assert old.read_text() == "old\n"
+
+
+def test_an_interrupted_command_says_so_once_and_returns_130(monkeypatch, capfd, tmp_path):
+    def interrupted(directory):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("elasticfsm.explain.explain", interrupted)
+    monkeypatch.setattr(sys, "argv", ["elasticfsm", "explain", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capfd.readouterr().err) == (130, "elasticfsm: interrupted\n")
