@@ -64,8 +64,8 @@ def explain(directory: Path | str, machines: Mapping[str, Machine] | None = None
     """Explains the journals in a directory; raises `ElasticError` when there are none."""
     journals = read(directory)
     known = machines_of(journals) if machines is None else machines
-    now = max(int(event["t"]) for events in journals.values() for event in events)
-    scenes = {engine: scene(events) for engine, events in journals.items()}
+    now = max((int(event["t"]) for events in journals.values() for event in events), default=0)
+    scenes = {engine: scene(events) for engine, events in journals.items() if events}
     waits = [*_collectives(journals, scenes, now), *_steps(journals, scenes, known, now)]
     waits += _states(scenes, journals, known, now)
     waits.sort(key=lambda wait: -wait.seconds)

@@ -21,6 +21,27 @@ from elasticfsm.errors import ElasticError
 
 Event = dict[str, Any]
 
+_HEAD: dict[str, Any] = {"t": int, "engine": str, "operation": str, "machine": str, "event": str}
+_COLLECTIVE: dict[str, type] = {"group": str, "op": str, "of": str}
+# What readers of journals rely on, by event; other fields may come or lack.
+_FIELDS: dict[str, dict[str, Any]] = {
+    "enter": {"state": str, "came": str},
+    "leave": {"state": str, "guard": str, "to": str},
+    "send": {"message": str},
+    "arrived": {"message": str, "source": str},
+    "step.begin": {"state": str, "step": str},
+    "step.end": {"state": str, "step": str},
+    "collective.before": _COLLECTIVE,
+    "collective.after": _COLLECTIVE,
+    "dropped": {"collectives": list},
+    "generation": {"of": str, "members": list},
+    "agreed": {"of": str, "number": int | str, "votes": list, "cast": list, "answer": object},
+    "refused": {"got": object, "group": str, "step": str, "expected": object},
+    "failed": {"error": str},
+    "unhandled": {"state": str, "error": str},
+    "operation.end": {"end": str},
+}
+
 _DELAY = 0.05  # seconds between two batches of the writer thread
 
 
@@ -124,7 +145,7 @@ def _plain(value: Any) -> str:
 def read(directory: Path | str) -> dict[str, list[Event]]:
     """The events of every engine whose journal lies in a directory, in the order in which they happened there.
 
-    A last line that a dying process did not finish is left out; any other broken line raises `ElasticError`.
+    A last line that a dying process did not finish is left out; any other line that is no event raises `ElasticError`.
     """
     paths = sorted(Path(directory).glob("*.jsonl"))
     if not paths:
@@ -139,11 +160,27 @@ def _events(path: Path) -> list[Event]:
         if not line:
             continue
         try:
-            events.append(msgspec.json.decode(line, type=Event))
-        except msgspec.DecodeError as error:
+            event = msgspec.json.decode(line, type=Event)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if number != len(lines):  # the last line of a finished journal is empty
                 raise ElasticError(f"{path}:{number}: not an event: {error}") from error
+            continue
+        if wrong := _wrong(event):
+            raise ElasticError(f"{path}:{number}: not an event: {wrong}")
+        events.append(event)
     return events
+
+
+def _wrong(event: Event) -> str:
+    """What an event lacks that its readers rely on, in words; "" when it has everything."""
+    kind = event.get("event")
+    fields = _HEAD | (_FIELDS.get(kind, {}) if isinstance(kind, str) else {})
+    for name, expected in fields.items():
+        if name not in event:
+            return f"it has no `{name}`"
+        if not isinstance(event[name], expected):
+            return f"its `{name}` is {event[name]!r}, expected {getattr(expected, '__name__', expected)}"
+    return ""
 
 
 def merged(journals: dict[str, list[Event]]) -> list[Event]:

@@ -246,9 +246,8 @@ def _digests(journals: Mapping[str, list[Event]]) -> list[Finding]:
     for event in _all(journals, "operation.begin"):
         other = first.setdefault(event["operation"], event)
         if event.get("digest") != other.get("digest"):
-            text = (
-                f"has table {event.get('digest')} of {event['protocol']}, {other['engine']} has {other.get('digest')}"
-            )
+            mine, of = event.get("digest"), event.get("protocol")
+            text = f"has table {mine} of {of}, {other['engine']} has {other.get('digest')}"
             found.append(_finding(event, text))
     return found
 
