@@ -8,7 +8,7 @@ DEMO     ?=
 ORACLE   ?=
 TESTS    ?= tests
 
-.PHONY: help demo test check check-deep oracle fuzz vllm bench lint format draw install tools clean
+.PHONY: help demo test check oracle fuzz vllm bench lint format draw install tools clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
