@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -19,6 +20,8 @@ def engine(
 
     from elasticfsm.runtime.launch import die_with_parent, gently
 
+    # `run_engine` waits for these in a thread; blocked from the start, so that threads made by imports inherit it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     if parent:
         die_with_parent(parent)
     process = gently(lambda: importlib.import_module("elasticfsm.runtime.engine.process"))

@@ -355,8 +355,18 @@ def _wake_address(joining: Joining) -> str:
 
 
 def run_engine(joining: Joining) -> int:
-    """The whole life of an engine process; returns its exit code. Main thread only: it installs signal handlers."""
+    """The whole life of an engine process; returns its exit code. Main thread only: it blocks and awaits signals."""
+    ends = {signal.SIGTERM} if joining.parent else {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before any thread is started: all inherit it
+    if joining.parent:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = EngineProcess(joining)
-    signal.signal(signal.SIGTERM, lambda *_: process.end())
-    signal.signal(signal.SIGINT, signal.SIG_IGN if joining.parent else lambda *_: process.end())
+    threading.Thread(target=_end_on, args=(ends, process), name="signals", daemon=True).start()
     return process.run()
+
+
+def _end_on(ends: set[signal.Signals], process: EngineProcess) -> None:
+    """Wait for signals in a thread: a handler on the main loop must not take the locks that the loop may hold."""
+    while True:
+        signal.sigwait(ends)
+        process.end()
