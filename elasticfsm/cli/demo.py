@@ -62,6 +62,8 @@ def demo(
     if fault and fault not in FAULTS:
         raise RequestRefused(f"--break {fault}: expected one of {', '.join(FAULTS)}")
     signal.signal(signal.SIGTERM, _terminate)
+    # whoever started this may have blocked them: Ctrl-C must end it all the same
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
     console = Console()
     scenario = Scenario(
         path=_sizes(path),

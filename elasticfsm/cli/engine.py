@@ -21,8 +21,13 @@ def engine(
     from elasticfsm.runtime.launch import die_with_parent, gently
 
     # `run_engine` waits for these in a thread; blocked from the start, so that threads made by imports inherit it
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    if parent:
-        die_with_parent(parent)
-    process = gently(lambda: importlib.import_module("elasticfsm.runtime.engine.process"))
-    sys.exit(process.run_engine(process.Joining(join, operation, engine_id, parent)))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        if parent:
+            die_with_parent(parent)
+        process = gently(lambda: importlib.import_module("elasticfsm.runtime.engine.process"))
+        code = process.run_engine(process.Joining(join, operation, engine_id, parent))
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # children inherit a mask: a refused call leaves none behind
+        raise
+    sys.exit(code)

@@ -20,6 +20,11 @@ def demo(*arguments, **options):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
 
+def block_signals():
+    """As a parent may have left them: the demo must hear them all the same."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
 @pytest.fixture
 def place():
     """A short directory for everything temporary: a socket's path has hardly a hundred bytes."""
@@ -73,7 +78,8 @@ def test_the_token_check_turns_red_when_a_rebalance_drops_an_update(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_the_demo_is_ended_while_it_grows(number, place):
     before = left(place)
-    with demo("--path", "1,2", "--seconds", "1", "--clients", "2", env={**os.environ, "TMPDIR": str(place)}) as run:
+    environment = {**os.environ, "TMPDIR": str(place)}
+    with demo("--path", "1,2", "--seconds", "1", "--clients", "2", env=environment, preexec_fn=block_signals) as run:
         try:
             seen = any("preparing" in line for line in run.stdout)
             engines = engines_of(run.pid)
