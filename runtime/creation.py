@@ -69,6 +69,10 @@ class Limits:
     connect: float = 10.0
     step: float = 60.0
 
+    def scaled(self, by: float) -> Limits:
+        """These limits, all multiplied."""
+        return Limits(self.arrive * by, self.connect * by, self.step * by)
+
 
 class Creation:
     """One attempt to create all groups of a plan; `result` blocks, everything it blocks in happens in a thread."""

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -31,7 +31,7 @@ from .experts.placement import Placement
 from .experts.policy.removal import choose_leaving
 from .launch import Launcher
 from .operation import Operation, Operations, new_id
-from .options import Options, Status, default_slots
+from .options import Options, Status, default_slots, durations
 from .roster import Roster
 from .router import Router, Stream
 from .store import StoreServer
@@ -45,6 +45,9 @@ SAMPLES = 20_000  # step counters kept for reports, 5 a second from each engine
 
 class Deployment:
     """Use `start`; `close` (or leaving the `with` block) ends every process and removes every socket and file."""
+
+    launchers: ClassVar[type[Launcher]] = Launcher
+    journals_as: ClassVar[type[Journal]] = Journal
 
     def __init__(self, model: Path | str, size: int, options: Options) -> None:
         self.config = ModelConfig.read(model)
@@ -94,7 +97,7 @@ class Deployment:
         directory = Path(options.directory) if options.directory else self._own_directory()
         self.journals = Path(options.journal) if options.journal else directory / "journal"
         self.journals.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal(self.journals, wire.COORDINATOR, self.instance)
+        self._journal = self.journals_as(self.journals, wire.COORDINATOR, self.instance)
         self._stack.callback(self._journal.close)
         self._store = StoreServer()
         self._stack.callback(self._store.close)
@@ -104,7 +107,7 @@ class Deployment:
         self._thread = threading.Thread(target=self._serve, name="hub", daemon=True)
         self._thread.start()
         self._stack.callback(self._stop_thread)
-        self._launcher = Launcher(self.journals, seats=gpus.seats() if options.device == "cuda" else None)
+        self._launcher = self.launchers(self.journals, seats=gpus.seats() if options.device == "cuda" else None)
         self._stack.callback(self._launcher.close)
         self._stack.callback(self._end_engines)
 
@@ -144,9 +147,10 @@ class Deployment:
             if size == len(members):
                 handle.moved("done", "completed")
                 return handle
+            made = change(members, size, self.roster.new_ids, gone or self.leaving(size))
             self._coordinator = Coordinator(
                 handle,
-                change(members, size, self.roster.new_ids, gone or self.leaving(size)),
+                made,
                 self.sizes,
                 self._store.address,
                 roster=self.roster,
@@ -154,7 +158,7 @@ class Deployment:
                 router=self.router,
                 address=self.address,
                 journal=self._journal,
-                deadlines=self.options.deadlines,
+                deadlines=durations(self.options, made.protocol),
                 committed=self._committed,
             )
             self._coordinator.begin()
@@ -322,6 +326,7 @@ class Deployment:
             faults=self.options.faults,
             device=self.options.device,
             dtype=self.options.dtype,
+            timescale=self.options.timescale,
         )
         welcome = wire.Welcome(sender=wire.COORDINATOR, instance=self.instance, settings=settings)
         turned = self.roster.hello(message, welcome)
@@ -364,8 +369,9 @@ class Deployment:
     def _watch(self) -> None:
         for engine, status in self._launcher.exited().items():
             self._bury(engine, f"its process ended with status {status}; {self._launcher.last_words(engine)}")
-        for engine in self.roster.silent(SILENCE):
-            self._bury(engine, f"it was silent for {SILENCE:g} s")
+        silence = SILENCE * self.options.timescale
+        for engine in self.roster.silent(silence):
+            self._bury(engine, f"it was silent for {silence:g} s")
         if self.failed and not self.roster.lives(self.members):
             self._conclude()
 

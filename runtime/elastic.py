@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import NamedTuple
 
-from elasticfsm.compile import program
+import msgspec
+
+from elasticfsm.compile import Program, program
 from elasticfsm.errors import ElasticError, GroupError
 from elasticfsm.journal import Journal
 from elasticfsm.mailbox import Letter
@@ -51,6 +53,9 @@ OPERATIONS = ("scale_up", "scale_down")
 SERVING = "serving.engine"
 BOOT = ("groups.create", "cache.agree", "groups.join", "groups.switch")
 
+CACHE_SECONDS = 30.0  # for all members of a new generation to agree on the cache
+JOIN_SECONDS = 10.0
+
 Post = Callable[[Letter, Collection[str]], None]
 
 
@@ -77,7 +82,8 @@ class Elastic:
 
     `post(letter, peers)` carries a letter to the coordinator, or to these peers when there are any; it must not block.
     `backend` is what the groups are made of, `wrap` may replace adapters, as an engine with device streams does.
-    `transfers` are offered the expert slots, which must not change their address from here on.
+    `transfers` are offered the expert slots, which must not change their address from here on. All limits of time are
+    multiplied by `timescale`.
     """
 
     def __init__(
@@ -93,7 +99,7 @@ class Elastic:
         ended: Callable[[Operation, str, str], None],
         eplb: Eplb = DEFAULT_EPLB,
         experts: type[Experts] = Experts,
-        step_seconds: float = 60.0,
+        timescale: float = 1.0,
         backend: str = "gloo",
         limits: Limits | None = None,
         wrap: Callable[[dict[str, object], ExpertState], None] = lambda adapters, state: None,
@@ -103,6 +109,7 @@ class Elastic:
         self.transfers = transfers
         self.board = Board()
         self.monitor = Monitor(engine, journal, on_refused=self._refused)
+        limits = (limits or Limits()).scaled(timescale)
         self.groups = Groups(store, self.monitor, limits=limits, backend=backend)
         self.removing: tuple[str, ...] = ()
         self._core = core
@@ -111,7 +118,7 @@ class Elastic:
         self._client: StoreClient | None = None
         self._told = ended
         self._gone: deque[str] = deque()
-        base = program(BASE)
+        base = scaled(program(BASE), timescale)
         self.cadence = Cadence(eplb.pace, eplb.interval, lambda: self.board.step)
         self.experts = ExpertState(
             engine, core.memory, transfers, self._generation, shape.layers, shape.experts, shape.slots
@@ -124,11 +131,11 @@ class Elastic:
         placements = Placements(self.experts, loads)
         sharing = WeightSharing(transfers.beside(), core.weights())
         self._weights = WeightSteps(sharing)
-        self._cache = CacheSteps(core, self.groups, transfers)
-        steps = GroupSteps(self.groups, placements, self.cadence.switched)
+        self._cache = CacheSteps(core, self.groups, transfers, CACHE_SECONDS * timescale)
+        steps = GroupSteps(self.groups, placements, self.cadence.switched, JOIN_SECONDS * timescale)
         self.adapters: dict[str, object] = {
             "groups": steps,
-            "step": ForwardSteps(core, self.groups, steps, self.board, step_seconds),
+            "step": ForwardSteps(core, self.groups, steps, self.board, limits.step),
             "rehearsal": Rehearsal(self.groups),
             "graphs": GraphSteps(core, self.groups),
             "weights": self._weights,
@@ -292,6 +299,12 @@ class Elastic:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def scaled(one: Program, timescale: float) -> Program:
+    """The program with deadlines that are `timescale` times as long."""
+    deadlines = {name: seconds * timescale for name, seconds in one.deadlines.items()}
+    return msgspec.structs.replace(one, deadlines=deadlines)
 
 
 class _LazyBoard:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from elasticfsm.compile import program
+
 from . import wire
 from .operation import Record
 
@@ -17,7 +19,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     else somebody else starts `elasticfsm engine --join ADDRESS --operation ID` for the ids that the record names.
     A rebalance is due every `eplb_interval` steps and looks at the loads of the last `eplb_window`. `verify_experts`:
     every slot is compared with the checkpoint after every rebalance and every switch. `device`: "cuda" puts engines on
-    the machine's GPUs, fewest engines first, with bfloat16, NCCL and graphs.
+    the machine's GPUs, fewest engines first, with bfloat16, NCCL and graphs. Every limit of time is multiplied by
+    `timescale`, but not the `deadlines` given here: they replace the spec's.
     """
 
     slots: int = 0
@@ -37,6 +40,7 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     faults: tuple[str, ...] = ()
     device: wire.Device = "cpu"
     dtype: wire.Dtype = "bfloat16"
+    timescale: float = 1.0
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -51,6 +55,12 @@ class Status(msgspec.Struct, kw_only=True):
     operation: Record | None
     failed: str
     dropped: dict[str, int]
+
+
+def durations(options: Options, protocol: str) -> dict[str, float]:
+    """The deadlines of an operation in seconds: the spec's times `timescale`, or those that the options give."""
+    scaled = {name: seconds * options.timescale for name, seconds in program(protocol).deadlines.items()}
+    return scaled | options.deadlines
 
 
 def default_slots(experts: int, size: int) -> int:

@@ -54,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     faults: tuple[str, ...] = ()
     device: Device = "cpu"
     dtype: Dtype = "bfloat16"
+    timescale: float = 1.0  # every limit of the engine is multiplied by it
 
 
 class Hello(Message, frozen=True, kw_only=True):

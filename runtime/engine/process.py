@@ -185,6 +185,7 @@ class EngineProcess:
             ended=self._ended,
             eplb=Eplb(settings.eplb, settings.eplb_interval, settings.expert_sums),
             experts=experts_with(settings.faults, me),
+            timescale=settings.timescale,
             **extra,
         )
         self.role = "waiting"
