@@ -14,6 +14,8 @@ from .transport import Mailbox
 HEARTBEAT = 0.2  # seconds
 ORPHAN_GRACE = 3.0  # seconds that an engine gets to end by itself after its parent died
 
+LAST_SECONDS = 0.5  # for what was left to be acknowledged
+
 Receive = Callable[[wire.Mail], None]
 
 
@@ -54,7 +56,7 @@ class Control(threading.Thread):
                         self._beat(now)
                     for message in self.mailbox.poll(max(0.0, beat - now)):
                         self._receive(message)
-                self.mailbox.flush()
+                self.mailbox.settle(LAST_SECONDS)
         except BaseException as error:  # whatever it was: the owner must hear of it, the thread is gone
             self.error = error
             self._orphaned()

@@ -1,6 +1,7 @@
 """Sockets: one ROUTER in the coordinator process, one DEALER in each engine, and a wake socket per engine.
 
 A socket belongs to one thread. Other threads put messages into an `Outbox`, which wakes that thread through an eventfd.
+Between hub and engine every message but heartbeats and greetings arrives once and in order (`link`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import queue
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +24,9 @@ import zmq
 from elasticfsm.errors import RequestRefused
 
 from . import wire
+from .link import Link, new_end, unpacked
+
+Tap = Callable[[bytes], list[float]]  # seconds after which each copy of a message goes out; [] loses it
 
 _UNIX_PATH = 100  # bytes; the kernel takes 107
 
@@ -75,12 +80,12 @@ class Outbox:
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._queue: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[str, bytes, bool]] = queue.SimpleQueue()
         self._open = True
 
-    def put(self, target: str, data: bytes) -> None:
+    def put(self, target: str, message: wire.Mail) -> None:
         """Leave a message; never blocks, and is silent after `close`."""
-        self._queue.put((target, data))
+        self._queue.put((target, wire.encode(message), not isinstance(message, wire.LOSSY)))
         self.ring()
 
     def ring(self) -> None:
@@ -89,8 +94,8 @@ class Outbox:
             with contextlib.suppress(OSError):
                 os.eventfd_write(self.descriptor, 1)
 
-    def take(self) -> Iterator[tuple[str, bytes]]:
-        """What was left, oldest first; for the owner."""
+    def take(self) -> Iterator[tuple[str, bytes, bool]]:
+        """What was left, oldest first, and whether it must arrive; for the owner."""
         with contextlib.suppress(BlockingIOError, OSError):
             os.eventfd_read(self.descriptor)
         while True:
@@ -111,6 +116,9 @@ class Endpoint:
 
     def __init__(self) -> None:
         self.dropped: dict[str, int] = {}
+        self.tap: Tap | None = None  # faults of the wire, for tests
+        self.end = new_end()
+        self._late: list[tuple[float, zmq.Socket[bytes], list[bytes]]] = []
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 4096)
         self._sockets: list[zmq.Socket[bytes]] = []
@@ -150,6 +158,30 @@ class Endpoint:
             self.drop("malformed")
             return []
 
+    def _transmit(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        """Hand frames to a socket; the last one is the message. What a tap delays goes out at a later poll."""
+        for delay in self.tap(frames[-1]) if self.tap is not None and frames[-1] else (0.0,):
+            if delay:
+                self._late.append((time.monotonic() + delay, socket, frames))
+            else:
+                self._put(socket, frames)
+
+    def _transmit_late(self) -> None:
+        now = time.monotonic()
+        ready, self._late = (
+            [each for each in self._late if each[0] <= now],
+            [each for each in self._late if each[0] > now],
+        )
+        for _, socket, frames in ready:
+            if socket in self._sockets:
+                self._put(socket, frames)
+
+    def _put(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        try:
+            socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self.drop("unreachable")
+
     def _ready(self, seconds: float) -> set[object]:
         return {socket for socket, _ in self._poller.poll(int(1000 * seconds))}
 
@@ -175,6 +207,7 @@ class Hub(Endpoint):
 
     def __init__(self, address: str) -> None:
         super().__init__()
+        self._links: dict[str, Link] = {}
         self._router = self._open(zmq.ROUTER)
         self._router.set(zmq.ROUTER_MANDATORY, 1)
         self.address = self._bind(self._router, address)
@@ -182,22 +215,56 @@ class Hub(Endpoint):
 
     def send(self, engine: str, message: wire.Mail) -> None:
         """Send to an engine, from any thread; dropped and counted when it is not connected."""
-        self._outbox.put(engine, wire.encode(message))
+        self._outbox.put(engine, message)
 
     def poll(self, seconds: float) -> list[tuple[str, wire.Mail]]:
         """Send what was left, then return what came within `seconds`: (engine id, message). Owner's thread only."""
         ready = self._ready(seconds)
-        for engine, data in self._outbox.take():
-            self._route(engine, data)
+        self.flush()
         found: list[tuple[str, wire.Mail]] = []
         while self._router in ready:
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            engine = frames[0].decode(errors="replace")
-            found += [(engine, message) for message in self._decode(frames[-1]) if self._claimed(engine, message)]
+            found += self._received(frames)
+        for engine, link in self._links.items():
+            if link.owes:
+                self._transmit(self._router, [engine.encode(), link.receipt(), b""])
         return found
+
+    def flush(self) -> None:
+        """Send what was left, and again what was not acknowledged. Owner's thread only."""
+        now = time.monotonic()
+        for engine, data, tracked in self._outbox.take():
+            link = self._links.get(engine)
+            if link is None:
+                self.drop("unreachable")
+            else:
+                self._transmit(self._router, [engine.encode(), link.stamp(data, tracked, now), data])
+        for engine, link in list(self._links.items()):
+            for envelope, data in link.due(now):
+                self._transmit(self._router, [engine.encode(), envelope, data])
+        self._transmit_late()
+
+    def forget(self, engine: str) -> None:
+        """Nothing more is sent to an engine that is gone. Owner's thread only."""
+        link = self._links.pop(engine, None)
+        for reason, count in link.dropped.items() if link is not None else ():
+            self.dropped[f"link: {reason}"] = self.dropped.get(f"link: {reason}", 0) + count
+
+    def _received(self, frames: list[bytes]) -> list[tuple[str, wire.Mail]]:
+        envelope = unpacked(frames[1]) if len(frames) == 3 else None
+        if envelope is None:
+            self.drop("malformed")
+            return []
+        engine, data = frames[0].decode(errors="replace"), frames[2]
+        link = self._links.get(engine)
+        if link is None:
+            link = self._links[engine] = Link(self.end)
+        if not link.accept(envelope, time.monotonic()) or not data:
+            return []
+        return [(engine, message) for message in self._decode(data) if self._claimed(engine, message)]
 
     def _claimed(self, engine: str, message: wire.Mail) -> bool:
         if message.sender == engine:
@@ -205,18 +272,13 @@ class Hub(Endpoint):
         self.drop("forged sender")
         return False
 
-    def _route(self, engine: str, data: bytes) -> None:
-        try:
-            self._router.send_multipart([engine.encode(), data], zmq.NOBLOCK)
-        except zmq.ZMQError:
-            self.drop("unreachable")
-
 
 class Mailbox(Endpoint):
     """An engine's side: a DEALER to the hub, and wakes from and to its peers without a detour."""
 
     def __init__(self, hub: str, wake: str, engine: str) -> None:
         super().__init__()
+        self._link = Link(self.end)
         self._dealer = self._open(zmq.DEALER)
         self._dealer.set(zmq.ROUTING_ID, engine.encode())
         self._dealer.connect(check_address(hub))
@@ -228,11 +290,11 @@ class Mailbox(Endpoint):
 
     def send(self, message: wire.Mail) -> None:
         """Send to the hub, from any thread."""
-        self._outbox.put("", wire.encode(message))
+        self._outbox.put("", message)
 
     def wake(self, address: str, message: wire.Wake) -> None:
-        """Send to a peer's wake address, from any thread."""
-        self._outbox.put(address, wire.encode(message))
+        """Send to a peer's wake address, from any thread; it may be lost."""
+        self._outbox.put(address, message)
 
     def poll(self, seconds: float) -> list[wire.Mail]:
         """Send what was left, then return what came within `seconds`. Owner's thread only."""
@@ -242,20 +304,32 @@ class Mailbox(Endpoint):
         for socket in (self._dealer, self._wakes):
             while socket in ready:
                 try:
-                    data = socket.recv(zmq.NOBLOCK)
+                    frames = socket.recv_multipart(zmq.NOBLOCK)
                 except zmq.Again:
                     break
-                found += self._decode(data)
+                found += self._received(frames) if socket is self._dealer else self._decode(frames[-1])
+        if self._link.owes:
+            self._transmit(self._dealer, [self._link.receipt(), b""])
         return found
 
     def flush(self) -> None:
-        """Send what was left. Owner's thread only."""
-        for address, data in self._outbox.take():
-            socket = self._peer(address) if address else self._dealer
-            try:
-                socket.send(data, zmq.NOBLOCK)
-            except zmq.ZMQError:
-                self.drop("unreachable")
+        """Send what was left, and again what was not acknowledged. Owner's thread only."""
+        now = time.monotonic()
+        for address, data, tracked in self._outbox.take():
+            if address:
+                self._transmit(self._peer(address), [data])
+            else:
+                self._transmit(self._dealer, [self._link.stamp(data, tracked, now), data])
+        for envelope, data in self._link.due(now):
+            self._transmit(self._dealer, [envelope, data])
+        self._transmit_late()
+
+    def settle(self, within: float) -> None:
+        """Before the end: send until everything is acknowledged, `within` seconds at most. Owner's thread only."""
+        end = time.monotonic() + within
+        self.flush()
+        while self._link.waiting and (left := end - time.monotonic()) > 0:
+            self.poll(min(left, 0.05))
 
     def forget(self, kept: set[str]) -> None:
         """Close the sockets to peers whose address is not in `kept`. Owner's thread only."""
@@ -263,6 +337,13 @@ class Mailbox(Endpoint):
             socket = self._peers.pop(address)
             self._sockets.remove(socket)
             socket.close()
+
+    def _received(self, frames: list[bytes]) -> list[wire.Mail]:
+        envelope = unpacked(frames[0]) if len(frames) == 2 else None
+        if envelope is None:
+            self.drop("malformed")
+            return []
+        return self._decode(frames[1]) if self._link.accept(envelope, time.monotonic()) and frames[1] else []
 
     def _peer(self, address: str) -> zmq.Socket[bytes]:
         if address not in self._peers:

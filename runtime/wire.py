@@ -204,6 +204,8 @@ Mail = (  # any message
     | Exit
 )
 
+LOSSY = (Hello, Turned, Status, Wake)  # said again by themselves: the wire may lose them
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Mail] = msgspec.msgpack.Decoder(Mail)
 

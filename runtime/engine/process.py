@@ -26,6 +26,7 @@ from ..experts.placement import Placement, PlacementWire
 from ..experts.state import ExpertState
 from ..interpreter import Operation
 from ..transport import Mailbox, check_address
+from ..wakes import Wakes
 from ..weights.choice import Transfers
 from .driven import DrivenCore
 from .faults import experts_with, hide_nixl, swap_experts
@@ -58,11 +59,11 @@ class EngineProcess:
         self.instance = ""
         self.elastic: Elastic | None = None
         self.core: DrivenCore | None = None
-        self.wakes: dict[str, str] = {}
         self.failed = ""
         self._told_placement: Placement | None = None
         mailbox = Mailbox(joining.address, _wake_address(joining), joining.engine)
         self.mailbox = mailbox
+        self.wakes = Wakes(mailbox)
         self.control = Control(mailbox, self._receive, self._status, self._orphaned, joining.parent)
 
     # -- control thread ----------------------------------------------------------------------------------------
@@ -83,6 +84,7 @@ class EngineProcess:
         if elastic is None or core is None:
             return wire.Status(sender=self.joining.engine, role=self.role, states={}, step=0, running=0, waiting=0)
         running, waiting = core.counts()
+        self.wakes.again(_moment(elastic))
         return wire.Status(
             sender=self.joining.engine,
             operation=self.joining.operation,
@@ -225,7 +227,7 @@ class EngineProcess:
             case wire.Protocol() | wire.Wake():
                 elastic.deliver(_letter(message))
             case wire.Peers():
-                self.wakes = dict(message.wakes)
+                self.wakes.learn(message.wakes)
             case wire.Plan(protocol=""):
                 self._bootstrap(message)
             case wire.Plan():
@@ -270,17 +272,16 @@ class EngineProcess:
             self._send(
                 wire.Protocol(name=letter.message, machine=letter.sender, receiver=letter.receiver, **stamp)  # type: ignore[arg-type]
             )
-        for peer in peers:
-            if peer in self.wakes:
-                wake = wire.Wake(
-                    name=letter.message,
-                    machine=letter.sender,
-                    receiver=letter.receiver,
-                    wave=letter.wave,
-                    sender=self.joining.engine,
-                    **stamp,  # type: ignore[arg-type]
-                )
-                self.mailbox.wake(self.wakes[peer], wake)
+        if peers:
+            wake = wire.Wake(
+                name=letter.message,
+                machine=letter.sender,
+                receiver=letter.receiver,
+                wave=letter.wave,
+                sender=self.joining.engine,
+                **stamp,  # type: ignore[arg-type]
+            )
+            self.wakes.send(peers, wake, _moment(self._elastic()))
 
     def _deliver(self, tokens: tuple[wire.Token, ...]) -> None:
         self._send(wire.Tokens(step=self._core().steps, tokens=tokens))
@@ -333,6 +334,11 @@ def _core_for(settings: wire.Settings, say: Callable[[str], None], *ways: Any) -
         on_gpu(adapters, state, core.stream, settings.transfer, say)
 
     return core, {"backend": "nccl", "limits": LIMITS, "wrap": wrap}
+
+
+def _moment(elastic: Elastic) -> tuple[int, int, int]:
+    board = elastic.board
+    return board.generation, board.wave, board.step
 
 
 def _letter(message: wire.Protocol | wire.Wake) -> Letter:

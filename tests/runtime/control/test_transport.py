@@ -8,6 +8,7 @@ import zmq
 
 from elasticfsm.errors import RequestRefused
 from elasticfsm.runtime import wire
+from elasticfsm.runtime.link import Envelope
 from elasticfsm.runtime.transport import Hub, Mailbox, SocketDirectory, check_address
 
 
@@ -60,11 +61,13 @@ def test_garbage_and_forged_senders_are_dropped_and_counted(directory):
     with Hub(directory.address("hub")) as hub, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
         stranger.set(zmq.ROUTING_ID, b"e7")
         stranger.connect(hub.address)
+        first = Envelope(7, 0, 1, 0)
         stranger.send(b"garbage")
-        stranger.send(wire.encode(wire.Booted(sender="e0")))
-        stranger.send(wire.encode(wire.Booted(sender="e7")))
+        stranger.send_multipart([first.packed(), b"garbage"])
+        stranger.send_multipart([first._replace(number=2).packed(), wire.encode(wire.Booted(sender="e0"))])
+        stranger.send_multipart([first._replace(number=3).packed(), wire.encode(wire.Booted(sender="e7"))])
         assert until(lambda: hub.poll(0.05)) == [("e7", wire.Booted(sender="e7"))]
-        assert hub.dropped == {"malformed": 1, "forged sender": 1}
+        assert hub.dropped == {"malformed": 2, "forged sender": 1}
 
 
 def test_a_message_to_an_engine_that_is_not_there_is_counted(directory):
