@@ -18,8 +18,10 @@ such event both systems are the same, and the reduced one keeps it reachable.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import groupby, permutations
 
 from elasticfsm.check.moves import Move
+from elasticfsm.check.rank import Ranks
 from elasticfsm.check.tables import MachineTable, StateTable, StepTable, WayTable
 from elasticfsm.check.world import OUT, Local, Stand, State, World, begun, ended
 
@@ -37,22 +39,44 @@ def symmetry(world: World) -> Callable[[State], State]:
             neighbours += range(places[0] + 1, places[-1] + 1)
     if not blocks:
         return lambda state: state
+    ranks = Ranks(world)
 
     def canonical(state: State) -> State:
         for place in neighbours:
-            if state[place] > state[place + 1]:
+            if state[place] != state[place + 1] and ranks[state[place]] > ranks[state[place + 1]]:
                 break
         else:
-            return state
+            return _least(state, blocks) if state[-1] else state
         order = list(range(len(state)))
         for start, stop in blocks:
-            order[start:stop] = sorted(order[start:stop], key=lambda place: state[place])
+            order[start:stop] = sorted(order[start:stop], key=lambda place: ranks[state[place]])
         moved = [state[place] for place in order]
         if state[-1]:
             moved[-1] = _permuted(state[-1], [place - 1 for place in order[1:-1]])
+            return _least(tuple(moved), blocks)
         return tuple(moved)
 
     return canonical
+
+
+def _least(state: State, blocks: list[tuple[int, int]]) -> State:
+    """Engines that stand alike may differ in their messages: of all their orders the one with the least number."""
+    alike = [
+        tuple(group)
+        for start, stop in blocks
+        for _, group in groupby(range(start, stop), key=lambda place: state[place])
+    ]
+    if all(len(group) == 1 for group in alike):
+        return state
+    orders = [list(range(len(state) - 2))]
+    for group in alike:
+        places = [place - 1 for place in group]
+        orders = [
+            [*order[: places[0]], *swapped, *order[places[-1] + 1 :]]
+            for order in orders
+            for swapped in permutations(places)
+        ]
+    return (*state[:-1], min(_permuted(state[-1], order) for order in orders))
 
 
 def _permuted(mail: int, order: list[int]) -> int:

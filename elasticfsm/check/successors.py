@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from elasticfsm.check.collectives import Outcome, Place, outcomes, released
 from elasticfsm.check.coordinator import BossMove, boss_moves
+from elasticfsm.check.faults import Faults
 from elasticfsm.check.future import Future
 from elasticfsm.check.known import Locals, Safe, Settled
 from elasticfsm.check.moves import Move
@@ -41,6 +42,7 @@ class Successors:
         self.settled = Settled(self.known)
         self._boss: dict[int, list[tuple[int, BossMove]]] = {}
         self.future = Future(world)
+        self.faults = Faults(self) if world.regime.faults else None
         self._courses: dict[tuple[int, ...], bool] = {}
         self._ready: dict[tuple[int, ...], list[tuple[int, BossMove]]] = {}
         self._changed: dict[tuple[object, ...], int] = {}
@@ -60,18 +62,23 @@ class Successors:
 
     def alone(self, state: State) -> Transition | None:
         """A move that may be explored alone in this state, if there is one."""
+        if self.faults is not None:
+            return None
         for who in range(self.world.count):
             for target, move in self.known[state[who + 1]].alone:
-                found = self._open(state, who, target, move)
-                if (
-                    len(found) == 1
-                    and not found[0].bad
-                    and not (move.closes >= 0 and self._near(state, who, move.closes))
-                ):
-                    return found[0]
-        return self._boss_alone(state) if self.safe and self.world.operation else None
+                found = self.single(state, who, target, move)
+                if found is not None:
+                    return found
+        return self.boss_alone(state) if self.safe and self.world.operation else None
 
-    def _boss_alone(self, state: State) -> Transition | None:
+    def single(self, state: State, who: int, target: int, move: Move) -> Transition | None:
+        """The transition of a move that may be explored alone, if it has one outcome here and breaks nothing."""
+        found = self.open(state, who, target, move)
+        if len(found) != 1 or found[0].bad or (move.closes >= 0 and self._near(state, who, move.closes)):
+            return None
+        return found[0]
+
+    def boss_alone(self, state: State) -> Transition | None:
         """A move of the coordinator that nothing prevents: a step, or a guard beside which no other can become true."""
         found: list[Transition] = []
         calm = self.world.regime == CALM and self.world.bold
@@ -88,11 +95,14 @@ class Successors:
         key = (state[0], *state[1:-1])
         course = self._courses.get(key)
         if course is None:
-            ready = {id(move) for _, move in self._coordinator(state)}
-            others = [move for _, move in self._boss[state[0]] if id(move) not in ready]
-            engines = [(self.world.locals[number], self.known[number].outbox) for number in state[1:-1]]
-            course = self._courses[key] = self.future.never(others, engines)
+            course = self._courses[key] = self._course(state)
         return course
+
+    def _course(self, state: State) -> bool:
+        ready = {id(move) for _, move in self._coordinator(state)}
+        others = [move for _, move in self._boss[state[0]] if id(move) not in ready]
+        engines = [(self.world.locals[number], self.known[number].outbox) for number in state[1:-1]]
+        return self.future.never(others, engines)
 
     def settle(self, state: State) -> Iterator[Transition]:
         """The moves of single engines that `settled` passes over, one by one."""
@@ -104,18 +114,24 @@ class Successors:
 
     def all(self, state: State) -> list[Transition]:
         """Every transition that is possible in this state."""
-        found: list[Transition] = []
-        for number, order in self._coordinator(state) if self.world.operation else ():
-            found.extend(self._order(state, number, order))
+        found = self.orders(state)
         for who in range(self.world.count):
             known = self.known[state[who + 1]]
             for target, move in known.plain:
                 found.append(Transition(_with(state, who, target), move, who, move.tag, move.bad))
             for target, move in known.open:
-                found.extend(self._open(state, who, target, move))
+                found.extend(self.open(state, who, target, move))
+        return found if self.faults is None else self.faults.more(state, found)
+
+    def orders(self, state: State) -> list[Transition]:
+        """Every transition of the coordinator that is possible in this state."""
+        found: list[Transition] = []
+        for number, order in self._coordinator(state) if self.world.operation else ():
+            found.extend(self._order(state, number, order))
         return found
 
-    def _open(self, state: State, who: int, target: int, move: Move) -> list[Transition]:
+    def open(self, state: State, who: int, target: int, move: Move) -> list[Transition]:
+        """What a move that depends on others leads to; its texts, its edges and `move.target` are not looked at."""
         if move.enters:
             return self._enter(state, who, target, move)
         target = self._heard(state[0], target)
@@ -125,7 +141,7 @@ class Successors:
             closed = any(self.known[state[other + 1]].closed >> move.cut & 1 for other in self.world.members[move.cut])
             if closed and self.world.bold and move.harsh:
                 raise Interrupted
-            return [Transition(_with(state, who, target), move, who)] if closed else []
+            return [Transition(_with(state, who, target), move, who, move.tag, move.bad)] if closed else []
         if not self._hold(state, move.needs):
             return []
         bad = move.bad
@@ -201,7 +217,7 @@ class Successors:
             theirs = known.view.get((generation, kind), ())
             if len(theirs) > mine and theirs[mine] != step.name:
                 bad.add("collective_order")
-            if known.closed >> generation & 1 and step.group != "standby":
+            if known.closed >> generation & 0b101 == 1 and step.group != "standby":
                 bad.add("no_use_after_destroy")
             if (1 - generation, step.name) in known.inside and step.group == "active":
                 bad.add("membership")
@@ -214,7 +230,7 @@ class Successors:
         members = self.world.members[place[0]]
         known = [self.known[state[other + 1]] for other in members]
         oldest = {one.view.get(place, ("",))[0] for one in known}
-        if len(oldest) > 1 or "" in oldest or any(one.closed >> place[0] & 1 for one in known):
+        if len(oldest) > 1 or "" in oldest:  # a member that closed its side has entered nothing
             return [(state, None)]
         meaning = step if step.name in oldest else None
         found: list[tuple[State, Outcome | None]] = []
@@ -248,6 +264,8 @@ class Successors:
     def _changes(self, what: str, local: Local, how: tuple[object, ...]) -> Local:
         if what == "release":
             return released(self.world, local, *how)  # type: ignore[arg-type]
+        if local.dead and what in ("order", "launch"):
+            return local
         if what == "order":
             return local._replace(inbox=local.inbox | int(how[0]))  # type: ignore[call-overload]
         if what == "heard":
