@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -20,27 +19,27 @@ import msgspec
 
 from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
 from elasticfsm.journal import Journal
-from elasticfsm.mailbox import Letter
 
-from . import gpus, wire
-from .coordinator import Change, Coordinator, Sizes, change
-from .engine.config import ModelConfig
-from .engine.generated import open_checkpoint
-from .experts import audit
-from .experts.placement import Placement
-from .experts.policy.removal import choose_leaving
-from .launch import Launcher
-from .operation import Operation, Operations, new_id
-from .options import Options, Status, default_slots, durations
-from .roster import Roster
-from .router import Router, Stream
-from .store import StoreServer
-from .transport import Hub, SocketDirectory
+from .. import gpus, wire
+from ..coordinator import Change, Coordinator, Sizes, change
+from ..engine.config import ModelConfig
+from ..engine.generated import open_checkpoint
+from ..experts import audit
+from ..experts.placement import Placement
+from ..experts.policy.removal import choose_leaving
+from ..launch import Launcher
+from ..operation import Operation, Operations, new_id
+from ..options import Options, Status, default_slots, durations
+from ..roster import Roster
+from ..router import Router, Stream
+from ..store import StoreServer
+from ..transport import Hub, SocketDirectory
+from .counts import Counts
+from .deaths import conclude, watch
+from .intake import receive
 
 POLL = 0.1  # seconds between two looks at processes and heartbeats
-SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
 START_SECONDS = 120.0
-SAMPLES = 20_000  # step counters kept for reports, 5 a second from each engine
 
 
 class Deployment:
@@ -60,13 +59,11 @@ class Deployment:
         self.sizes.check(size)
         self.instance = new_id("run")
         self.members: tuple[str, ...] = ()
-        self.placement: Placement | None = None  # as rank 0 said last
         self.generation = 0
         self.failed = ""
-        self.samples: deque[tuple[float, str, int]] = deque(maxlen=SAMPLES)
-        self.moved: dict[str, Counter[str]] = {}
-        self.violations: dict[str, int] = {}
-        self.counters: dict[str, dict[str, int]] = {}  # what every engine last counted, also those that have ended
+        self.counts = Counts()
+        self.samples, self.moved = self.counts.samples, self.counts.moved
+        self.violations, self.counters = self.counts.violations, self.counts.counters
         self.operations = Operations(self.instance)
         self.router = Router(self._submit)
         self._booted: set[str] = set()
@@ -117,6 +114,11 @@ class Deployment:
 
     def _own_directory(self) -> Path:
         return self._stack.enter_context(contextlib.closing(SocketDirectory())).path
+
+    @property
+    def placement(self) -> Placement | None:
+        """The map of the experts, as rank 0 said last."""
+        return self.counts.placement
 
     # -- what a user does --------------------------------------------------------------------------------------
 
@@ -268,7 +270,7 @@ class Deployment:
                 self._attend()
         except BaseException as error:  # a thread that dies makes its owner fail; it is never just gone
             self._fail(f"the deployment's own thread ended by {type(error).__name__}: {error}")
-            self._conclude()
+            conclude(self)
             raise
 
     def _attend(self) -> None:
@@ -286,114 +288,15 @@ class Deployment:
         self._thread.join(5)
 
     def _receive(self, engine: str, message: wire.Mail) -> None:
-        if isinstance(message, wire.Hello):
-            self._hello(message)
-            return
-        status = message if isinstance(message, wire.Status) else None
-        if not self.roster.heard(engine, status):
-            self._hub.drop("unexpected engine")
-            return
-        match message:
-            case wire.Tokens():
-                self.router.tokens(engine, message.tokens)
-            case wire.Stopped():
-                for request, epoch, _, reason in message.requests:
-                    self.router.stopped(engine, request, epoch, reason)
-            case wire.Status():
-                self._sample(message)
-            case wire.Protocol():
-                self._letter(message)
-            case wire.Booted():
-                with self._changed:
-                    self._booted.add(engine)
-                    self._changed.notify_all()
-            case wire.Failure():
-                self._failure(engine, message)
+        receive(self, engine, message)
 
-    def _hello(self, message: wire.Hello) -> None:
-        settings = wire.Settings(
-            model=str(self.model),
-            slots=self.options.slots,
-            kv_blocks=self.options.kv_blocks,
-            max_tokens=self.options.max_tokens,
-            store=self._store.address,
-            transfer=self.options.transfer,
-            eplb=self.options.eplb,
-            eplb_interval=self.options.eplb_interval,
-            eplb_window=self.options.eplb_window,
-            expert_sums=self._sums,
-            journal=str(self.journals.resolve()),
-            faults=self.options.faults,
-            device=self.options.device,
-            dtype=self.options.dtype,
-            timescale=self.options.timescale,
-        )
-        welcome = wire.Welcome(sender=wire.COORDINATOR, instance=self.instance, settings=settings)
-        turned = self.roster.hello(message, welcome)
-        if turned is not None:
-            self._hub.send(message.sender, turned)
-
-    def _sample(self, status: wire.Status) -> None:
-        self.samples.append((time.monotonic(), status.sender, status.step))
-        moved = {name.removeprefix("bytes_"): n for name, n in status.counters.items() if name.startswith("bytes_")}
-        self.moved[status.sender] = Counter(moved)
-        self.violations[status.sender] = status.counters.get("violations", 0)
-        self.counters[status.sender] = dict(status.counters)
-        if status.placement is not None:
-            self.placement = Placement.from_wire(status.placement)
-
-    def _letter(self, message: wire.Protocol) -> None:
-        coordinator = self._coordinator
-        if coordinator is None or message.operation != coordinator.operation.id:
-            self._hub.drop("other operation")
-            return
-        coordinator.deliver(
-            Letter(
-                message.name,
-                message.machine,
-                message.sender,
-                message.receiver,
-                message.operation,
-                message.generation,
-            )
-        )
-
-    def _failure(self, engine: str, message: wire.Failure) -> None:
-        self._journal.put("report", "", source=engine, error=message.text, fatal=message.fatal)
-        coordinator = self._coordinator
-        if coordinator is not None and message.operation in ("", coordinator.operation.id):
-            coordinator.operation.failed(f"engine {engine}: {message.text}")
-        if message.fatal and self._launcher.pid(engine) is None:  # else its process ends: whoever died first is named
-            self._bury(engine, message.text)
+    def _has_booted(self, engine: str) -> None:
+        with self._changed:
+            self._booted.add(engine)
+            self._changed.notify_all()
 
     def _watch(self) -> None:
-        for engine, status in self._launcher.exited().items():
-            self._bury(engine, f"its process ended with status {status}; {self._launcher.last_words(engine)}")
-        silence = SILENCE * self.options.timescale
-        for engine in self.roster.silent(silence):
-            self._bury(engine, f"it was silent for {silence:g} s")
-        if self.failed and not self.roster.lives(self.members):
-            self._conclude()
-
-    def _conclude(self) -> None:
-        """Nobody can answer the coordinator any more: the operation that runs has failed."""
-        running = self.operations.current
-        if running is not None and not running.ended:
-            running.failed(self.failed)
-            running.moved("failed", "failed")
-
-    def _bury(self, engine: str, reason: str) -> None:
-        """Declared dead means killed: its process is gone before its id, rank or memory is used again."""
-        if not self.roster.bury(engine, reason):
-            return
-        self._launcher.kill(engine)
-        for each in self.roster.living():
-            self.roster.send(each.engine, wire.Dead(sender=wire.COORDINATOR, engine=engine))
-        coordinator = self._coordinator
-        if coordinator is not None and not coordinator.operation.ended:
-            coordinator.died(engine, reason)
-        if engine in self.members:
-            self._fail(f"serving engine {engine} died: {reason}")
+        watch(self)
 
     def _fail(self, reason: str) -> None:
         """Say so to everybody who waits: the first reason stands, and open requests end by it."""
@@ -401,6 +304,3 @@ class Deployment:
             self.failed = self.failed or reason
             self._changed.notify_all()
         self.router.close(self.failed)
-
-
-__all__ = ["Deployment", "Options", "Status", "default_slots"]

@@ -1,0 +1,46 @@
+"""Engines that end without being asked to: how it is noticed, and what follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import wire
+
+if TYPE_CHECKING:
+    from .facade import Deployment
+
+SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
+
+
+def watch(deployment: Deployment) -> None:
+    """Look at processes and heartbeats."""
+    launcher = deployment._launcher
+    for engine, status in launcher.exited().items():
+        bury(deployment, engine, f"its process ended with status {status}; {launcher.last_words(engine)}")
+    silence = SILENCE * deployment.options.timescale
+    for engine in deployment.roster.silent(silence):
+        bury(deployment, engine, f"it was silent for {silence:g} s")
+    if deployment.failed and not deployment.roster.lives(deployment.members):
+        conclude(deployment)
+
+
+def bury(deployment: Deployment, engine: str, reason: str) -> None:
+    """Declared dead means killed: its process is gone before its id, rank or memory is used again."""
+    if not deployment.roster.bury(engine, reason):
+        return
+    deployment._launcher.kill(engine)
+    for each in deployment.roster.living():
+        deployment.roster.send(each.engine, wire.Dead(sender=wire.COORDINATOR, engine=engine))
+    coordinator = deployment._coordinator
+    if coordinator is not None and not coordinator.operation.ended:
+        coordinator.died(engine, reason)
+    if engine in deployment.members:
+        deployment._fail(f"serving engine {engine} died: {reason}")
+
+
+def conclude(deployment: Deployment) -> None:
+    """Nobody can answer the coordinator any more: the operation that runs has failed."""
+    running = deployment.operations.current
+    if running is not None and not running.ended:
+        running.failed(deployment.failed)
+        running.moved("failed", "failed")
