@@ -6,6 +6,7 @@ have to be copied anyway are exchanged for nothing.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 
@@ -51,13 +52,24 @@ class Candidates:
         self.top = tally.by_rank[layers, busiest]
         self.their_load = tally.by_rank[layers[:, None], partner]
         width = tally.experts + 1
-        self.mine = tally.rows[layers[:, None], busiest[:, None], slots] % width  # the last number stands for empty
-        self.theirs = tally.rows[layers[:, None, None], partner[:, :, None], slots] % width
         # Where the line of a rank begins in a flattened [layers, ranks, experts + 1], and that of a layer in a
         # flattened [layers, experts + 1]: one index looks up several times faster than three.
-        self._busy_line = (layers * tally.ranks + busiest)[:, None] * width
-        self._partner_line = (layers[:, None] * tally.ranks + partner) * width
+        busy, partners = layers * tally.ranks + busiest, layers[:, None] * tally.ranks + partner
+        self.mine = tally.rows.ravel().take(busy[:, None] * tally.slots + slots)
+        self.theirs = tally.rows.ravel().take(partners[:, :, None] * tally.slots + slots)
+        if tally.gaps:  # the last number stands for empty
+            self.mine, self.theirs = self.mine % width, self.theirs % width
+        self._busy_line, self._partner_line = busy[:, None] * width, partners * width
         self._layer_line = layers[:, None] * width
+
+    def only(self, rows: Ints) -> Candidates:
+        """Return the same for some of the busy ranks."""
+        some = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name not in ("slots", "at"):
+                setattr(some, name, value[rows])
+        some.at = np.arange(len(rows))
+        return some
 
     def swap(self) -> Best:
         """Value every exchange of one of mine [S] for one of theirs [K, S]; what is illegal is worth less than 0."""
@@ -92,58 +104,69 @@ class Candidates:
     def replicate(self, hottest: int) -> Best:
         """Value one more replica of each of the `hottest` [H] of mine, in place of a redundant one of theirs [K, S]."""
         tally, at = self.tally, self.at
-        counts = np.append(tally.counts[self.layers], np.ones((len(at), 1), dtype=np.int64), axis=1).astype(np.int32)
-        load, share = tally.load[self.layers], tally.share[self.layers]
-        fall = share - load // (counts + 1)
-        rise = load // np.maximum(counts - 1, 1) - share
-        hot = np.argsort(-np.take_along_axis(fall, self.mine, axis=1), axis=1, kind="stable")[:, :hottest]
-        came = np.take_along_axis(self.mine, hot, axis=1)
-        loads, relief = self._relieved(came, np.take_along_axis(fall, came, axis=1))
-        gain = relief[:, :, None, None] - self._burden(loads, rise, counts > 1)
-        gained = np.take_along_axis(share - fall, came, axis=1)[:, :, None] + self.their_load[:, None]
-        lost = share.ravel().take(at[:, None, None] * share.shape[1] + self.theirs)
-        after, limit = gained[:, :, :, None] - lost[:, None], self._wide(self.limit)
-        gain += np.maximum(self.their_load[:, None, :, None] - limit, 0) - np.maximum(after - limit, 0)
+        load, share, counts = tally.load.ravel(), tally.share.ravel(), tally.replicas.ravel()
+        line = self._layer_line + self.mine
+        less = load.take(line) // (counts.take(line) + 1)  # load of each replica when there is one more
+        fall = share.take(line) - less
+        hot = np.argsort(-fall, axis=1, kind="stable")[:, :hottest]
+        came, less, fall = (np.take_along_axis(each, hot, axis=1) for each in (self.mine, less, fall))
+        less_loaded = self._held(came) * fall[:, :, None]
+        over = np.maximum(tally.by_rank[self.layers] - self.limit[:, None], 0)[:, None]
+        relief = np.minimum(over, less_loaded).sum(axis=2, dtype=np.int32)
+        gain = relief[:, :, None, None] - self._burden(less_loaded[:, 0])[:, None]
+        limit = self._wide(self.limit)
+        lost = share.take(self._layer_line[:, :, None] + self.theirs)
+        after = (less[:, :, None] + self.their_load[:, None])[:, :, :, None] - lost[:, None]
+        gain += np.maximum(self.their_load[:, None, :, None] - limit, 0)
+        gain -= np.maximum(after, limit) - limit
         gain -= self._rows_copied(came) * self._wide(self.price)
         held = tally.holds.ravel().take(self._partner_line[:, None] + came[:, :, None])
         held |= (came == tally.experts)[:, :, None]
-        single = counts.ravel().take(at[:, None, None] * counts.shape[1] + self.theirs) < 2
+        single = counts.take(self._layer_line[:, :, None] + self.theirs) < 2
         gain[held[..., None] | single[:, None] | (after >= self._wide(self.top))] = -1
         value, (which, rank, slot) = _largest(gain)
         theirs = self.theirs[at, rank, slot]
         return Best(value, np.full(len(at), -1), self.partner[at, rank], self.slots[slot], came[at, which], theirs)
 
-    def _relieved(self, came: Ints, fall: Small) -> tuple[Small, Small]:
-        """Return rank loads with one more replica of each hot expert, int32 [n, H, R], and the fall of the excess."""
-        loads, limit = self.tally.by_rank[self.layers][:, None], self.limit[:, None, None]
-        held = self.tally.holds[self.layers[:, None], :, came]
-        less = loads - held * fall[:, :, None]
-        relief: Small = (np.maximum(loads, limit) - np.maximum(less, limit)).sum(axis=2, dtype=np.int32)
-        return less, relief
+    def _held(self, came: Ints) -> Bools:
+        """Return which ranks hold the experts [n, H], bool [n, H, R]."""
+        width = self.tally.experts + 1
+        begin = self.layers[:, None] * self.tally.ranks + np.arange(self.tally.ranks)
+        held: Bools = self.tally.holds.ravel().take(begin[:, None] * width + came[:, :, None])
+        return held
 
-    def _burden(self, loads: Small, rise: Small, redundant: Bools) -> Small:
-        """Return how far the excess of the other holders rises without each of theirs, int32 [n, H, K, S].
+    def _burden(self, relieved: Small) -> Small:
+        """Return how far the excess of the other holders rises without each of theirs, int32 [n, K, S].
 
-        `loads` are those with the new replica, [n, H, R]; NEVER // 2 where a holder would be busier than the busiest.
+        What a new replica relieves them of is left out, so that the burden is the same for each of the hot ones, and
+        never too small. NEVER // 2 where a holder would be busier than the busiest by more than the hottest one's
+        replica takes from it, `relieved` [n, R].
         """
-        tally, width, hots = self.tally, self.tally.experts + 1, loads.shape[1]
-        rows = tally.rows[self.layers]
-        row, rank, slot = np.nonzero(redundant[self.at[:, None, None], rows])
-        expert, limit = rows[row, rank, slot], self.limit[row, None]
-        before = loads[row, :, rank]
-        more = before + rise[row, expert][:, None]
-        excess = np.maximum(more, limit) - np.maximum(before, limit)
-        excess[more > self.top[row, None]] = NEVER // 2
+        tally, width = self.tally, self.tally.experts + 1
+        size = tally.ranks * tally.slots
+        counts, load = tally.replicas[self.layers], tally.load[self.layers]
+        rise = load // np.maximum(counts - 1, 1) - tally.share[self.layers]
+        held = tally.rows[self.layers].reshape(-1, size)
+        held += (self.at * width)[:, None]
+        found = np.flatnonzero((counts > 1).ravel().take(held))
+        line, row, rank = held.ravel()[found], found // size, found // tally.slots % tally.ranks
+        most = self.top[:, None] + relieved
+        before, top = tally.by_rank[self.layers].ravel().take(found // tally.slots), most[row, rank]
+        excess = self._rise(before, rise.ravel().take(line), self.limit[row], top)
         # Whole numbers below 2**53 are exact in the float64 sums of bincount.
-        line = ((row * hots)[:, None] + np.arange(hots)) * width + expert[:, None]
-        total = np.bincount(line.ravel(), weights=excess.ravel(), minlength=len(rows) * hots * width)
-        own = np.zeros((*rows.shape, hots), dtype=np.int32)
-        own[row, rank, slot] = excess
-        theirs = np.moveaxis(own[self.at[:, None, None], self.partner[:, :, None], self.slots], 3, 1)
-        begin = (self.at[:, None] * hots + np.arange(hots))[:, :, None, None] * width
-        others = total.take(begin + self.theirs[:, None]) - theirs
+        total = np.bincount(line, weights=excess, minlength=len(counts) * width)
+        line = (self.at * width)[:, None, None] + self.theirs
+        limit, top = self.limit[:, None, None], most[self.at[:, None], self.partner][:, :, None]
+        others = total.take(line) - self._rise(self.their_load[:, :, None], rise.ravel().take(line), limit, top)
         burden: Small = np.minimum(others, NEVER // 2).astype(np.int32)
         return burden
+
+    @staticmethod
+    def _rise(before: Small, rise: Small, limit: Small, top: Small) -> Small:
+        """Return how far the excess of ranks rises with their load; NEVER // 2 where it would be above `top`."""
+        more = before + rise
+        excess: Small = np.where(more > top, NEVER // 2, np.maximum(more, limit) - np.maximum(before, limit))
+        return excess
 
     def _rows_copied(self, came: Ints) -> Small:
         """Return how many rows more must be copied for each candidate, int32 [n, H, K, S]."""

@@ -32,7 +32,7 @@ def _redundant(tally: Tally, lacking: Ints) -> Ints:
 
     Always the expert whose remaining replicas get the least load.
     """
-    given, counts, left = np.zeros_like(tally.counts), tally.counts.copy(), lacking.copy()
+    given, counts, left = np.zeros(tally.counts.shape, np.int64), tally.counts.copy(), lacking.copy()
     load, at = tally.load[:, :-1].astype(np.int64), np.arange(tally.layers)
     cost = np.where(counts > 1, load // np.maximum(counts - 1, 1), NEVER)
     while (left > 0).any():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..placement import EMPTY
 from .candidates import Best, Candidates, Sizes
 from .settings import Policy
 from .tally import NEVER, Bools, Ints, Small, Tally
@@ -20,7 +21,7 @@ _DEAR = 16  # times the price that a row must pay at first: what costs nothing o
 _WIDTH = 96  # slots of partners that one step looks at, for each layer
 _SLOTS = 24  # slots of one rank that one step looks at; the next step looks at others
 _HOT = (2, 4)  # experts of the busiest rank that a quick, and a thorough step may replicate
-_BUSY = 4  # ranks of a layer that take a step at once
+_BUSY, _PAIR = 4, 2  # ranks of a layer that take a quick, and a thorough step at once
 
 
 @dataclass
@@ -44,7 +45,10 @@ def level(tally: Tally, policy: Policy, known: Bools) -> None:
     layers = np.flatnonzero(known)
     busy = max(1, min(_BUSY, usable // 6))
     partners = min(max(2, _WIDTH // min(_SLOTS, tally.slots) // busy), usable - busy)
-    quick, thorough = _Look(busy, partners, _HOT[0], every_slot=False), _Look(1, usable - 1, _HOT[1], every_slot=True)
+    quick = _Look(busy, partners, _HOT[0], every_slot=False)
+    pair = min(_PAIR, busy)
+    thorough = _Look(pair, (usable - pair) // pair, _HOT[1], every_slot=True)
+    tally.gaps = bool((tally.rows[:, tally.usable] == EMPTY).any())
     _until_none_pays(tally, layers, Sizes(limit, _DEAR * price, price // 8), fresh, quick, len(layers) // 8)
     sizes = Sizes(limit, price, price // 8)
     stuck = _until_none_pays(tally, layers, sizes, fresh, quick, len(layers) // 8)
@@ -75,32 +79,44 @@ def _step(tally: Tally, layers: Ints, sizes: Sizes, fresh: Bools, look: _Look, n
     view = Candidates(tally, layers[row], busiest[row, which], partner[row, which], slots, sizes)
     best = view.swap()
     least, value = sizes.least[layers], best.value[which == 0]
-    copy = Candidates(tally, layers, busiest[:, 0], partner[:, 0], slots, sizes).replicate(look.hottest)
+    copy = view.only(np.flatnonzero(which == 0)).replicate(look.hottest)
     # A replica changes the load of many ranks, so it is the only change of its layer; swaps concern two ranks each.
     paid: Bools = (copy.value > value) & (copy.value > least)
     copies = np.flatnonzero(paid)
     swaps = np.flatnonzero((best.value > least[row]) & ~paid[row])
     paid[row[swaps]] = True
-    _make(tally, layers[row], best, swaps)
-    tally.put(layers[row][swaps], view.busiest[swaps], best.mine[swaps], best.went[swaps])
-    _make(tally, layers, copy, copies)
-    tally.reload(layers[paid])
+    _swap(tally, layers[row], view.busiest, best, swaps)
+    tally.put(layers[copies], copy.partner[copies], copy.theirs[copies], copy.came[copies])
+    tally.reload(layers[copies])
     return paid
 
 
-def _make(tally: Tally, layers: Ints, best: Best, at: Ints) -> None:
-    tally.put(layers[at], best.partner[at], best.theirs[at], best.came[at])
+def _swap(tally: Tally, layers: Ints, busiest: Ints, best: Best, at: Ints) -> None:
+    """Make the exchanges `at`; they change no replica count, so of the loads only those of the two ranks."""
+    layer, rank, partner, came, went = layers[at], busiest[at], best.partner[at], best.came[at], best.went[at]
+    tally.put(layer, partner, best.theirs[at], came)
+    tally.put(layer, rank, best.mine[at], went)
+    given = tally.share[layer, came] - tally.share[layer, went]
+    tally.by_rank[layer, rank] -= given
+    tally.by_rank[layer, partner] += given
 
 
 def _pairs(tally: Tally, layers: Ints, price: Small, fresh: Bools, look: _Look) -> tuple[Ints, Ints]:
     """Return the busiest ranks of each layer, int64 [n, busy], and for each other partners, int64 [n, busy, K]."""
     by_rank = np.where(tally.usable, tally.by_rank[layers], -1)
-    busiest = np.argsort(-by_rank, axis=1, kind="stable")[:, : look.busy]
+    busiest = _ascending(-by_rank)[:, : look.busy]
     # A rank whose rows have to be copied anyway is as good as one that is less loaded by what they cost elsewhere.
     appeal = by_rank - 2 * fresh[layers] * price[layers][:, None]
     appeal[:, ~tally.usable] = NEVER
-    np.put_along_axis(appeal, busiest, NEVER, axis=1)
-    order = np.argsort(appeal, axis=1, kind="stable")[:, : look.busy * look.partners]
+    appeal[np.arange(len(layers))[:, None], busiest] = NEVER
+    order = _ascending(appeal)[:, : look.busy * look.partners]
     count = min(order.shape[1], int(tally.usable.sum()) - look.busy) // look.busy
     dealt = order[:, : count * look.busy].reshape(len(layers), count, look.busy)
     return busiest, dealt.transpose(0, 2, 1)
+
+
+def _ascending(values: Small) -> Ints:
+    """Return the stable order of each row of int32 [n, m]: values and places in one number sort faster than by key."""
+    places = values.shape[1]
+    order: Ints = np.sort(values.astype(np.int64) * places + np.arange(places), axis=1) % places
+    return order

@@ -37,8 +37,8 @@ class Tally:
     """State of the layers under plan; the arrays are changed in place and stay consistent with each other.
 
     rows int64 [layers, ranks, slots], -1 = empty; load, share int32 [layers, experts + 1] (the last column, of empty
-    slots, is zero); counts int64 [layers, experts]; by_rank int32 [layers, ranks]; holds bool [layers, ranks,
-    experts + 1]; usable bool [ranks]. No rank holds an expert twice.
+    slots, is zero); replicas int32 [layers, experts + 1], of which counts [layers, experts] is a view; by_rank int32
+    [layers, ranks]; holds bool [layers, ranks, experts + 1]; usable bool [ranks]. No rank holds an expert twice.
     """
 
     def __init__(self, rows: IntArray, load: Small, usable: Bools) -> None:
@@ -49,15 +49,17 @@ class Tally:
         self.load = np.concatenate([load, np.zeros((self.layers, 1), dtype=np.int32)], axis=1)
         self.mean = load.sum(axis=1, dtype=np.int64) // int(usable.sum())
         self._clear()
+        self.gaps = True
         self.held_before = held(rows, self.experts)
         self.holds = held(self.rows, self.experts)
-        self.counts: Ints = self.holds[:, :, :-1].sum(axis=1)
+        self.replicas: Small = self.holds.sum(axis=1, dtype=np.int32)
+        self.counts = self.replicas[:, :-1]
         self.refresh()
 
     def refresh(self) -> None:
         """Derive shares and rank loads from rows and counts."""
         share = self.load.copy()
-        share[:, :-1] //= np.maximum(self.counts, 1).astype(np.int32)
+        share[:, :-1] //= np.maximum(self.counts, 1)
         self.share: Small = share
         at = np.arange(self.layers)[:, None, None]
         self.by_rank: Small = share[at, self.rows].sum(axis=2, dtype=np.int32)
@@ -76,7 +78,7 @@ class Tally:
     def reload(self, layer: Ints) -> None:
         """As `refresh`, for some layers only."""
         share = self.load[layer]
-        share[:, :-1] //= np.maximum(self.counts[layer], 1).astype(np.int32)
+        share[:, :-1] //= np.maximum(self.counts[layer], 1)
         self.share[layer] = share
         at = np.arange(len(layer))[:, None, None]
         self.by_rank[layer] = share[at, self.rows[layer]].sum(axis=2, dtype=np.int32)
