@@ -60,9 +60,12 @@ class Program(msgspec.Struct, frozen=True):
         return tuple(route.sender for route in self.routes if route.receiver == machine and route.message == message)
 
 
-def compile_protocol(protocol: Protocol) -> Program:
-    """Composes one protocol; raises `SpecError` when it names a protocol, role or machine that does not exist."""
-    parts = [*_over(protocol, ()), protocol]
+def compile_protocol(protocol: Protocol, instead: dict[str, Protocol] | None = None) -> Program:
+    """Composes one protocol; raises `SpecError` when it names a protocol, role or machine that does not exist.
+
+    `instead` holds protocols, by the name under which `over:` asks for them, that take the place of the shipped ones.
+    """
+    parts = [*_over(protocol, (), instead or {}), protocol]
     machines = {f"{part.name}.{role}": machine for part in parts for role, machine in part.machines.items()}
     roles = _roles(protocol, machines)
     routes = _routes(parts, machines, roles)
@@ -90,13 +93,13 @@ def program(name: str) -> Program:
     return compile_protocol(load(name))
 
 
-def _over(protocol: Protocol, above: tuple[str, ...]) -> list[Protocol]:
+def _over(protocol: Protocol, above: tuple[str, ...], instead: dict[str, Protocol]) -> list[Protocol]:
     if protocol.name in above:
         raise SpecError(f"{protocol.path}: `over:` goes in a circle: {' -> '.join([*above, protocol.name])}")
     found: list[Protocol] = []
     for name in protocol.over:
-        part = load(name)
-        for below in [*_over(part, (*above, protocol.name)), part]:
+        part = instead.get(name) or load(name)
+        for below in [*_over(part, (*above, protocol.name), instead), part]:
             if below.name not in [other.name for other in found]:
                 found.append(below)
     return found
