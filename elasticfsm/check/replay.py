@@ -1,0 +1,158 @@
+"""A path of the checker as micro-steps of a stage, and the state that it leads to in the words of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from elasticfsm.check.coordinator import BossMove
+from elasticfsm.check.moves import Move
+from elasticfsm.check.successors import BOSS, Successors, Transition
+from elasticfsm.check.tables import KINDS, NEW, OLD, StateTable
+from elasticfsm.check.world import ANSWERED, ENTERED, FAILED, OUT, Stand, State, World
+from elasticfsm.errors import ElasticError
+from elasticfsm.testing.stage.act import COORDINATOR, Act, Verb
+from elasticfsm.testing.stage.view import EngineView, Place, View
+
+Signature = tuple[object, ...]
+WORDS = {OLD: "old", NEW: "new"}  # the generations as a stage calls them
+
+
+class Untold(ElasticError):
+    """A move of the checker that a stage has no micro-step for, or that the unreduced system does not have."""
+
+
+@dataclass
+class Plain:
+    """Follows a path in the world without any reduction: nothing is forgotten there, and every message has a name."""
+
+    world: World
+    successors: Successors = field(init=False)
+    state: State = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.world.forget, self.world.bold = None, False
+        self.successors = Successors(self.world)
+        self.state = self.world.initial()
+
+    def follow(self, world: World, step: Transition, before: State) -> Act:
+        """Takes the move that a step of another world (the reduced one) is, and tells it as a micro-step."""
+        wanted = signature(world, step, before)
+        here = [one for one in self.successors.all(self.state) if signature(self.world, one, self.state) == wanted]
+        if not here:
+            raise Untold(f"{wanted}: the unreduced system does not have this move here")
+        return self.take(here[0])
+
+    def take(self, step: Transition) -> Act:
+        """Takes one of its own transitions."""
+        told = act(self.world, step, self.state)
+        self.state = step.target
+        return told
+
+
+def signature(world: World, step: Transition, before: State) -> Signature:
+    """What a transition is, without the numbers that depend on the world."""
+    move = step.move
+    if isinstance(move, BossMove):
+        return (BOSS, move.edges[0][2] if move.edges else move.text, _sender(world, step, before))
+    guard = move.edges[0][2] if move.verb == "guard" else _step(world, step, before)
+    return (step.who, move.machine, move.verb, guard, step.said, move.cut, _answer(move), _sender(world, step, before))
+
+
+def act(world: World, step: Transition, before: State) -> Act:
+    """The micro-step of a stage that a transition is; raises `Untold` for what a stage does not have."""
+    move, sender = step.move, _sender(world, step, before)
+    if isinstance(move, BossMove):
+        name = world.program.coordinator
+        if move.edges:
+            return Act(COORDINATOR, name, "takes", move.edges[0][2], sender)
+        what, _, answer = move.text.partition(" = ")
+        return Act(COORDINATOR, name, "does", what, answer)
+    who = world.names[step.who]
+    machine = world.machines[world.locals[before[step.who + 1]].role][move.machine].name
+    if move.verb == "guard":
+        return Act(who, machine, "takes", move.edges[0][2].replace("starts ", "received ", 1), sender)
+    verbs: dict[str, Verb] = {"enter": "enters", "leave": "leaves", "step": "does", "fail": "fails"}
+    if move.verb not in verbs:
+        raise Untold(f"{who} {machine}: a stage has no micro-step for `{move.verb}` ({move.text})")
+    more = {"enter": step.said, "step": _answer(move), "fail": "closing" if move.cut >= 0 else ""}.get(move.verb, "")
+    return Act(who, machine, verbs[move.verb], _step(world, step, before), more)
+
+
+def _step(world: World, step: Transition, before: State) -> str:
+    local = world.locals[before[step.who + 1]]
+    found = world.step_of(local, step.move.machine) if isinstance(step.move, Move) else None
+    return found.text if found else ""
+
+
+def _answer(move: Move) -> str:
+    return move.text.partition(" = ")[2] if move.verb == "step" else ""
+
+
+def _sender(world: World, step: Transition, before: State) -> str:
+    """From which engine a message was taken, where several may have sent it."""
+    move = step.move
+    if isinstance(move, BossMove):
+        if move.look != "received":
+            return ""
+        role, bit = move.sources[0]
+        had = [world.locals[before[who + 1]].outbox & bit for who in world.where[role]]
+        has = [world.locals[step.target[who + 1]].outbox & bit for who in world.where[role]]
+        return next(
+            (world.names[who] for who, a, b in zip(world.where[role], had, has, strict=True) if a and not b), ""
+        )
+    if move.takes < 0:
+        return ""
+    gone = before[-1] & ~step.target[-1]
+    count = world.count
+    for sender in range(count):
+        if gone >> ((move.takes * count + step.who) * count + sender) & 1:
+            return world.names[sender]
+    return ""
+
+
+def view_of(world: World, state: State) -> View:
+    """A state of the unreduced world in the words of a stage."""
+    boss, table = world.bosses[state[0]], world.tables.coordinator
+    coordinator = _place(world, table.states[boss.stand.state], boss.stand) if table and boss.stand else Place("")
+    return View(coordinator, {name: _engine(world, state, who) for who, name in enumerate(world.names)})
+
+
+def _engine(world: World, state: State, who: int) -> EngineView:
+    local, mail = world.locals[state[who + 1]], world.tables.mail
+    machines = world.machines[local.role]
+    own = machines[0].name if world.operation else ""
+    first = world.state_of(local, 0)
+    gone = own if first is not None and first.end else ""
+    places = {}
+    for machine, stand in enumerate(local.stands):
+        at = world.state_of(local, machine)
+        places[machines[machine].name] = (
+            _place(world, at, stand) if at is not None and stand is not None else Place("absent")
+        )
+    generations = {place for place in (OLD, NEW) if local.closed >> place & 1}
+    return EngineView(
+        runs=local.present,
+        machines=places,
+        facts=frozenset(world.tables.facts.listed(local.facts)),
+        active=WORDS[NEW] if local.switched else WORDS[OLD] if who in world.members[OLD] else "",
+        closed=frozenset(WORDS[place] for place in generations),
+        entered=tuple(sorted((WORDS[e.generation], KINDS[e.kind], e.step) for e in local.pending)),
+        mail=frozenset(k for k, bit in mail.inbox.items() if local.inbox & bit and k[2] in places and k[2] != gone),
+        wakes=frozenset(_wakes(world, state[-1], who)),
+        said=frozenset(key for key, bit in mail.outbox.items() if local.outbox & bit),
+    )
+
+
+def _place(world: World, at: StateTable, stand: Stand) -> Place:
+    inside = "" if stand.inside == OUT else "entered" if stand.inside == ENTERED else "released"
+    answer = world.answers[stand.outcome - ANSWERED] if stand.outcome >= ANSWERED else ""
+    return Place(at.name, stand.step, inside, "failed" if stand.outcome == FAILED else answer)
+
+
+def _wakes(world: World, mail: int, who: int) -> Iterator[tuple[str, str]]:
+    count = world.count
+    for (message, _), number in world.tables.mail.peers.items():
+        for sender in range(count):
+            if mail >> ((number * count + who) * count + sender) & 1:
+                yield message, world.names[sender]

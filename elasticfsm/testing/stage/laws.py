@@ -1,0 +1,141 @@
+"""The ground under a stage: groups and facts of all engines, and which property is refuted when something is wrong.
+
+Nothing is raised here: what is wrong is noted, and the run goes on, as it would in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from elasticfsm.protocol import Step
+from elasticfsm.steps import fact_pattern
+from elasticfsm.testing.ground import Ground, Meeting
+
+OLD, NEW = ":0", "op:1"  # identities of the two generations
+
+
+class Entry(NamedTuple):
+    """A collective that an engine has entered and that was not released yet."""
+
+    identity: str
+    kind: str
+    step: str
+    posted: bool
+
+
+class Laws(Ground):
+    """A ground that notes refuted properties in `refuted`: name -> what was seen first."""
+
+    def __init__(self, facts: Mapping[str, str]) -> None:
+        super().__init__()
+        self.refuted: dict[str, str] = {}
+        self.pending: dict[str, list[Entry]] = {}
+        self.complete: set[int] = set()  # ids of meetings that were released
+        self._properties = facts
+        self._whats: dict[int, dict[str, str]] = {}
+
+    def note(self, name: str, text: str) -> None:
+        """A property does not hold."""
+        self.refuted.setdefault(name, text)
+
+    def short(self, facts: list[str], text: str) -> None:
+        """Facts that are missing refute the contract, and the property that they stand for."""
+        for fact in facts:
+            self.note("contracts", f"{text} but `{fact}` does not hold")
+            pattern = fact_pattern(fact, dict(self._properties)) or ""
+            self.note(self._properties.get(pattern, "contracts"), f"{text} but `{fact}` does not hold")
+
+    def require(self, engine: str, step: Step) -> None:
+        """The facts that a step requires are looked at."""
+        self.short(self.missing(engine, step, "requires"), f"{engine} runs {step}")
+
+    def identity(self, engine: str, name: str) -> str:
+        """Which generation a name means on an engine; empty if it is no member of one."""
+        found = self.names[engine].get(name, "")
+        return found if engine in self.members.get(found, ()) else ""
+
+    def meet(self, engine: str, step: Step, value: object, posted: bool) -> Meeting:
+        """The engine enters a collective; it is released when all members have entered the same and none has closed."""
+        kind, identity = step.meaning.kind or "", self.identity(engine, step.argument)
+        group = f"{kind} of {identity or 'no group of ' + engine}"
+        members = self.members.get(identity, (engine, "nobody"))
+        if not identity:
+            self.note("membership", f"{engine} enters {step} but is no member of such a group")
+        number = self._counts[engine, group]
+        self._counts[engine, group] += 1
+        meeting = self.meetings.setdefault((group, number), Meeting(group, number, step.name, members))
+        whats = self._whats.setdefault(id(meeting), {})
+        self._entering(engine, step, identity, whats)
+        whats[engine] = step.name
+        meeting.entered[engine] = value
+        if (engine, identity) not in self.closed:
+            self.pending[engine].append(Entry(identity, kind, step.name, posted))
+        self._release(identity, kind)
+        return meeting
+
+    def _release(self, identity: str, kind: str) -> None:
+        """Releases the oldest collective of a group as long as all members are in the same one."""
+        members = self.members.get(identity, ())
+        while members and not any((member, identity) in self.closed for member in members):
+            oldest = [
+                next((e for e in self.pending[member] if (e.identity, e.kind) == (identity, kind)), None)
+                for member in members
+            ]
+            if None in oldest or len({entry.step for entry in oldest if entry}) > 1:
+                return
+            for member, entry in zip(members, oldest, strict=True):
+                if entry is not None:
+                    self.pending[member].remove(entry)
+            group = f"{kind} of {identity}"
+            number = min(
+                n for (name, n), one in self.meetings.items() if name == group and id(one) not in self.complete
+            )
+            self.complete.add(id(self.meetings[group, number]))
+
+    def released(self, meeting: Meeting) -> bool:
+        """Whether a collective was released."""
+        return id(meeting) in self.complete
+
+    def broken(self, meeting: Meeting) -> bool:
+        """Whether a collective can never be released, because a member closed its side."""
+        identity = meeting.group.partition(" of ")[2]
+        return not self.released(meeting) and any((engine, identity) in self.closed for engine in meeting.members)
+
+    def close(self, engine: str, name: str) -> None:
+        """The engine destroys or abandons its side of a generation."""
+        identity = self.identity(engine, name)
+        if identity:
+            self.closed.add((engine, identity))
+            self.pending[engine] = [entry for entry in self.pending[engine] if entry.identity != identity]
+
+    def destroy(self, engine: str, name: str) -> None:
+        """A step that ends a group: nobody may use a generation that serves after its end."""
+        identity = self.identity(engine, name)
+        if identity and name != "standby":
+            users = [other for other in self.members[identity] if other != engine and self._uses(other, identity)]
+            if any(entry.identity == identity for entry in self.pending[engine]) or users:
+                self.note("no_use_after_destroy", f"{engine} destroys {name}, which {users or engine} still uses")
+        self.close(engine, name)
+
+    def switch(self, engine: str, busy: bool) -> None:
+        """Active is retired, standby is active; `busy`: another thread of the engine is inside a list."""
+        if busy:
+            self.note("no_transfer_at_switch", f"{engine} switches while another of its threads works")
+        self.rename(engine)
+
+    def _uses(self, engine: str, identity: str) -> bool:
+        inside = any(entry.identity == identity for entry in self.pending[engine])
+        return inside or (self.names[engine].get("active") == identity and "active joined" in self.facts[engine])
+
+    def _entering(self, engine: str, step: Step, identity: str, whats: dict[str, str]) -> None:
+        others = {name for other, name in whats.items() if other != engine}
+        if others - {step.name}:
+            self.note("collective_order", f"{engine} enters {step} where others are in {', '.join(sorted(others))}")
+        members = self.members.get(identity, ())
+        if step.argument != "standby" and any((o, identity) in self.closed for o in members if o != engine):
+            self.note("no_use_after_destroy", f"{engine} enters {step}, but a member has closed its side")
+        if step.argument == "active":
+            for other in members:
+                if other != engine and any(e.step == step.name and e.identity != identity for e in self.pending[other]):
+                    self.note("membership", f"{engine} and {other} enter {step} on different generations")
