@@ -290,6 +290,8 @@ class Elastic:
 
     def _ended(self, operation: Operation, end: str, error: str) -> None:
         self._forget_client()
+        if end == "failed":  # peers that wait here must not wait until their deadline
+            self.groups.destroy("standby")
         self._told(operation, end, error)
 
     def _keep(self, client: StoreClient) -> None:

@@ -27,7 +27,7 @@ LOG_LINES = 8  # of an engine that died
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def die_with_parent(parent: int) -> None:
@@ -73,7 +73,7 @@ class Launcher:
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None, seats: Seats | None = None) -> None:
         self._logs = logs
         self._seats = seats
-        self._environment = {**os.environ, **_ONE_THREAD, **(environment or {})}
+        self._environment = {**os.environ, **ONE_THREAD, **(environment or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, int] = {}
         self._wanted: queue.SimpleQueue[tuple[str, list[str], queue.SimpleQueue[BaseException | None]] | None] = (
@@ -102,6 +102,7 @@ class Launcher:
         """The end of what an engine wrote, for the report of its death."""
         try:
             lines = self.log(engine).read_text(errors="replace").strip().splitlines()
+            lines = [line for line in lines if "NIXL INFO" not in line]
         except OSError:
             lines = []
         return "its last words: " + " | ".join(lines[-LOG_LINES:]) if lines else "it wrote nothing"

@@ -49,6 +49,12 @@ class SocketDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def remove_socket(address: str) -> None:
+    """Remove what an ended engine left of an ipc address; nothing for any other address."""
+    if address.startswith("ipc://"):
+        Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
+
+
 def check_address(address: str) -> str:
     """Return the address, or raise RequestRefused when it is malformed, too long, or not on this machine."""
     parts = urlsplit(address)
@@ -323,6 +329,11 @@ class Mailbox(Endpoint):
         for envelope, data in self._link.due(now):
             self._transmit(self._dealer, [envelope, data])
         self._transmit_late()
+
+    def close(self) -> None:
+        """See Endpoint.close; the address where peers woke this engine is free again."""
+        super().close()
+        remove_socket(self.address)
 
     def settle(self, within: float) -> None:
         """Before the end: send until everything is acknowledged, `within` seconds at most. Owner's thread only."""

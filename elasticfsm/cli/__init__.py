@@ -28,6 +28,7 @@ COMMANDS = {
     "explain": "explain",
     "trace": "trace",
     "plan": "plan",
+    "faults": "faults",
     "bench": "bench",
     "model": "model",
     "engine": "engine",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import wire
+from ..transport import remove_socket
 
 if TYPE_CHECKING:
     from .facade import Deployment
@@ -29,6 +30,8 @@ def bury(deployment: Deployment, engine: str, reason: str) -> None:
     if not deployment.roster.bury(engine, reason):
         return
     deployment._launcher.kill(engine)
+    member = deployment.roster.get(engine)
+    remove_socket(member.wake if member is not None else "")
     for each in deployment.roster.living():
         deployment.roster.send(each.engine, wire.Dead(sender=wire.COORDINATOR, engine=engine))
     coordinator = deployment._coordinator

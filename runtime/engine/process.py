@@ -24,6 +24,7 @@ from ..control import Control, remove_socket_directory
 from ..elastic import Elastic, Eplb, Shape
 from ..experts.placement import Placement, PlacementWire
 from ..experts.state import ExpertState
+from ..faults.trigger import journal_for
 from ..interpreter import Operation
 from ..transport import Mailbox, check_address
 from ..wakes import Wakes
@@ -170,7 +171,8 @@ class EngineProcess:
     def _build(self, settings: wire.Settings) -> None:
         torch.set_num_threads(1)
         me = self.joining.engine
-        journal = Journal(settings.journal, me, self.instance)
+        journal, trigger = journal_for(settings.faults, settings.journal, me, self.instance)
+        self.mailbox.tap = trigger.tap if trigger is not None else None
         core, extra = _core_for(settings, lambda text: self._say(journal, text), self._deliver, self._give_back)
         config = core.engine.config
         hide_nixl(settings.faults, me)

@@ -1,0 +1,39 @@
+"""`elasticfsm faults`: faults really injected, for each role in each state of each protocol."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import outputs
+
+
+def faults(
+    only: Annotated[list[str] | None, typer.Option(help="Only cells with this text in their name; repeatable.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write all results here, as JSON.")] = None,
+    again: Annotated[float, typer.Option(help="This share of the cells runs a second time.", min=0, max=1)] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of the cells that run twice.", min=0)] = 0,
+    timescale: Annotated[float, typer.Option(help="Every limit of time is multiplied by this.", min=0.05)] = 0.2,
+    list_: Annotated[bool, typer.Option("--list", help="Only say which cells there are.")] = False,
+) -> None:
+    """Kill, stop, delay, break and cut engines and coordinator everywhere; exit 0 only if every cell passes."""
+    from elasticfsm.errors import RequestRefused
+    from elasticfsm.runtime.faults.cells import all_cells
+    from elasticfsm.runtime.faults.run import run
+
+    cells = [cell for cell in all_cells() if not only or any(text in cell.name for text in only)]
+    if not cells:
+        raise RequestRefused(f"--only {' '.join(only or [])}: no cell has that in its name; --list shows them")
+    if list_:
+        for cell in cells:
+            typer.echo(cell.name)
+        return
+    results = run(cells, timescale, again, seed)
+    if json is not None:
+        import msgspec
+
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    sys.exit(0 if all(result.passed for result in results) else 1)

@@ -1,0 +1,136 @@
+"""Every cell of the table, read from the compiled spec: a state or message that is added there appears by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from elasticfsm.compile import COORDINATOR, Program, program
+from elasticfsm.protocol import Machine, State
+
+from .fault import WIRE, Fault, Kind
+
+RANK_0 = "rank 0"  # the first member, which computes plans and brings the map: a role of its own where faults are
+OPERATIONS = ("scale_up", "scale_down")
+STAYS = {"scale_up": "existing", "scale_down": "remaining"}
+GOES = {"scale_up": "new", "scale_down": "removing"}
+UNDONE = frozenset({"failed", "expired", "received withdraw", "received end", "received cancel", "received broken"})
+UNDONE_BY = ("any aborted", "any ended", "any died", "any failed")
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell: a fault of a kind on a role, in a state (or on a message) of a machine, while `operation` runs.
+
+    `cancel`: the operation is cancelled while it is prepared, because only an abort comes through this state. `quiet`:
+    no request runs until the operation has begun, so that engines rest.
+    """
+
+    operation: str
+    role: str
+    machine: str
+    kind: Kind
+    state: str = ""
+    message: str = ""
+    cancel: bool = False
+    quiet: bool = False
+
+    @property
+    def name(self) -> str:
+        """What `--only` looks at, such as `scale_up/new/building/kill`."""
+        own = self.machine.partition(".")[0] == self.operation
+        where = self.state or f"<{self.message}>"
+        return "/".join((self.operation, self.role, where if own else f"{self.machine}:{where}", self.kind))
+
+    def fault(self, engines: tuple[str, ...], seconds: float) -> Fault:
+        """What is armed for it."""
+        return Fault(
+            kind=self.kind,
+            machine=self.machine,
+            state=self.state,
+            message=self.message,
+            engines=engines,
+            seconds=seconds,
+        )
+
+
+def all_cells() -> list[Cell]:
+    """Every cell, operation by operation, role by role, in the order of the spec."""
+    return [cell for name in OPERATIONS for cell in _of(name)]
+
+
+def _of(name: str) -> Iterator[Cell]:
+    one = program(name)
+    for role in (COORDINATOR, GOES[name], STAYS[name], RANK_0):
+        own = one.machines[f"{name}.{STAYS[name] if role == RANK_0 else role}"]
+        yield from _of_machine(name, role, f"{name}.{STAYS[name] if role == RANK_0 else role}", own)
+        if role != RANK_0:
+            yield from _of_messages(one, name, role)
+    if name == "scale_down":  # its drain and evacuation bring every engine through all of these
+        for machine in ("serving.engine", "rebalance.main", "rebalance.worker"):
+            for role in (STAYS[name], RANK_0):
+                yield from _of_machine(name, role, machine, one.machines[machine])
+
+
+def _of_machine(operation: str, role: str, machine: str, spec: Machine) -> Iterator[Cell]:
+    usual = _usual(spec)
+    for state in spec.states.values():
+        if state.end:
+            continue
+        for kind in _kinds(role, state):
+            yield Cell(
+                operation=operation,
+                role=role,
+                machine=machine,
+                kind=kind,
+                state=state.name,
+                cancel=state.name not in usual and machine.startswith(operation + "."),
+                quiet=machine == "serving.engine" and state.name != "stepping",
+            )
+
+
+def _kinds(role: str, state: State) -> Iterator[Kind]:
+    """Exceptions and delays need a step; a stopped engine is either continued in time, or never (hang)."""
+    yield from ("kill", "stop")
+    if role == COORDINATOR:
+        yield from ("store", "disk")
+    elif role != RANK_0:
+        yield "hang"
+    if state.steps and role != RANK_0:
+        yield from ("exception", "delay")
+
+
+def _of_messages(one: Program, operation: str, role: str) -> Iterator[Cell]:
+    machine = f"{operation}.{role}"
+    sent = {message: None for state in one.machines[machine].states.values() for message in state.sends}
+    for message in sent:
+        routes = [route for route in one.routes_from(machine, message) if not route.local]
+        broke = all(state.name == "failed" for state in one.machines[machine].states.values() if message in state.sends)
+        for kind in WIRE if routes and not broke else ():  # `failed` itself needs another fault before
+            yield Cell(
+                operation=operation,
+                role=role,
+                machine=machine,
+                kind=kind,
+                message=message,
+                cancel=_only_of_aborts(one.machines[machine], message),
+            )
+
+
+def _only_of_aborts(spec: Machine, message: str) -> bool:
+    usual = _usual(spec)
+    return not any(message in state.sends for state in spec.states.values() if state.name in usual)
+
+
+def _usual(spec: Machine) -> set[str]:
+    """The states that a run without fault, expiry and cancel comes through."""
+    seen: set[str] = set()
+    todo = [target for message, target in spec.starts.items() if message not in ("withdraw", "end")]
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        ways = spec.states[name].leave
+        todo += [way.target for way in ways if str(way.guard) not in (*UNDONE, *UNDONE_BY)]
+    return seen

@@ -1,0 +1,184 @@
+"""One deployment for many cells, and what must hold after each of them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from elasticfsm.errors import ElasticError
+
+from ..deployment import Deployment, Options
+from ..models import PSALTER
+from ..router import Stream
+from . import holdings
+from .fault import Post
+from .feeder import LENGTH, Feeder, questions
+from .trigger import PLAN, HearingJournal, Trigger
+from .zygote import ForkingLauncher, Zygote
+
+SETTLE = 3.0  # seconds for heartbeats, reapers and ended processes to catch up
+ANSWERS = 20.0
+DEADLINES = {"prepare": 15.0}  # the others are scaled; this one alone would make every hopeless cell a minute long
+
+
+class Rigged(Deployment):
+    """A deployment whose engines are forked from a zygote and whose coordinator has a trigger."""
+
+    journals_as = HearingJournal
+    post = Path()
+
+    def _open(self) -> None:
+        super()._open()
+        journal = self._journal
+        trigger = Trigger(self.post, "coordinator", self._store.close)
+        trigger.journal = journal
+        journal.trigger = trigger  # type: ignore[attr-defined]
+        self._hub.tap = trigger.tap
+
+
+class Rig:
+    """Opens deployments, looks at them, closes them. `close` ends everything."""
+
+    def __init__(self, timescale: float) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="faults-")
+        self.scratch = Path(self._scratch.name)
+        self.timescale = timescale
+        self.zygote = Zygote()
+        self.post = Post(self.scratch)
+        self.questions = questions()
+        self.answers: dict[tuple[int, ...], list[int]] = {}
+        self.deployment: Rigged | None = None
+        self._before: tuple[holdings.Holdings, set[str]] = (holdings.of_process(), holdings.shared_memory())
+        self._opened = 0
+
+    # -- a deployment ------------------------------------------------------------------------------------------
+
+    def open(self, size: int, **options: Any) -> Rigged:
+        """Start a deployment."""
+        kind = type("Rigged", (Rigged,), {"post": self.scratch, "launchers": self._launcher()})
+        self._before = (holdings.of_process(), holdings.shared_memory())
+        self._opened += 1
+        journal = self.scratch / f"journal-{self._opened}"
+        faults = (f"{PLAN}{self.scratch}", *options.pop("faults", ()))
+        given = {
+            "slots": 10,
+            "eplb_interval": 25,
+            "eplb_window": 25,
+            "kv_blocks": 128,
+            "deadlines": DEADLINES,
+        } | options
+        chosen = Options(journal=str(journal), timescale=self.timescale, faults=faults, **given)
+        self.deployment = kind.start(PSALTER, size, chosen)
+        return self.deployment
+
+    def _launcher(self) -> type[ForkingLauncher]:
+        return type("Launcher", (ForkingLauncher,), {"zygote": self.zygote})
+
+    def shut(self) -> list[str]:
+        """Close the deployment; returns what it left behind."""
+        deployment, self.deployment = self.deployment, None
+        if deployment is None:
+            return []
+        sockets = Path(deployment.address.removeprefix("ipc://")).parent
+        deployment.close()
+        return self._until_clean(lambda: self._left(sockets))
+
+    def _left(self, sockets: Path) -> list[str]:
+        before, memory = self._before
+        now = holdings.of_process()
+        left = [f"engine process {pid} still runs" for pid in sorted(self.zygote.living())]
+        left += [f"{sockets} still exists"] if sockets.exists() else []
+        left += [f"shared memory {name}" for name in sorted(holdings.shared_memory() - memory)]
+        for name in ("descriptors", "threads"):
+            if getattr(now, name) > getattr(before, name) + 1:
+                left.append(f"{getattr(now, name)} {name} here, {getattr(before, name)} before")
+        return left
+
+    def close(self) -> None:
+        """End everything."""
+        if self.deployment is not None:
+            self.deployment.close()
+        self.zygote.close()
+        self._scratch.cleanup()
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def learn_answers(self) -> None:
+        """Let one engine answer every question, and transformers' own model judge the answers."""
+        from ..demo.tokens import check
+
+        deployment = self.open(1, slots=16)
+        feeder = Feeder(deployment, self.questions, 0)
+        streams = [feeder.ask(number) for number in range(len(self.questions))]
+        for stream in streams:
+            stream.wait(60)
+        wrong = check(PSALTER, [(s.prompt, tuple(s.tokens)) for s in streams], self.scratch, lambda done, total: None)
+        if wrong:
+            raise ElasticError(f"one engine alone already answers {len(wrong)} tokens wrongly: {wrong[0]}")
+        self.answers = {stream.prompt: list(stream.tokens) for stream in streams}
+        self.shut()
+
+    def judge(self, streams: Sequence[Stream], may_fail: bool) -> list[str]:
+        """Each request has one outcome; finished ones have the right tokens; none fails while the deployment lives."""
+        found = []
+        unsure = []
+        for stream in streams:
+            expected = self.answers[stream.prompt]
+            if stream.outcome == "failed" and not may_fail:
+                found.append(f"request {stream.id} failed: {stream.reason}")
+            if stream.outcome == "finished" and len(stream.tokens) != LENGTH:
+                found.append(f"request {stream.id} finished with {len(stream.tokens)} tokens of {LENGTH}")
+            if stream.tokens != expected[: len(stream.tokens)]:
+                unsure.append(stream)
+        return found + self._judge_again(unsure)
+
+    def _judge_again(self, streams: Sequence[Stream]) -> list[str]:
+        """Another answer than before is wrong unless the reference finds both as good: sums in another order."""
+        if not streams:
+            return []
+        from ..demo.tokens import check
+
+        pairs = [(stream.prompt, tuple(stream.tokens)) for stream in streams]
+        wrong = check(PSALTER, pairs, self.scratch, lambda done, total: None)
+        return [f"wrong token {each.position} of request {streams[each.request].id}" for each in wrong]
+
+    # -- after a cell ------------------------------------------------------------------------------------------
+
+    def agree(self, deployment: Rigged, members: tuple[str, ...]) -> list[str]:
+        """Whatever knows a size says the same one, every engine rests, and nobody else runs."""
+        return self._until_clean(lambda: self._disagreements(deployment, members))
+
+    def _disagreements(self, deployment: Rigged, members: tuple[str, ...]) -> list[str]:
+        status = deployment.status()
+        found = []
+        if status.members != members:
+            found.append(f"members are {status.members}, expected {members}")
+        if set(status.admitted) != set(members):
+            found.append(f"requests go to {status.admitted}, expected {members}")
+        if set(status.engines) != set(members):
+            found.append(f"heartbeats come from {sorted(status.engines)}, expected {sorted(members)}")
+        for engine, said in status.engines.items():
+            busy = {name: at for name, at in said.states.items() if name.startswith("scale_")}
+            if said.generation != status.generation or said.role != "active" or busy:
+                found.append(f"{engine} is {said.role} in generation {said.generation} of {status.generation}: {busy}")
+        extra = self.zygote.living() ^ set(status.pids.values())
+        found += [f"process {pid} runs and should not, or the reverse" for pid in sorted(extra)]
+        sockets = Path(deployment.address.removeprefix("ipc://")).parent
+        strange = {each.stem for each in sockets.glob("*.sock")} - {"hub", *members}
+        found += [f"socket of {name} is left" for name in sorted(strange)]
+        found += [f"shared memory {name} is left" for name in sorted(holdings.shared_memory() - self._before[1])]
+        return found
+
+    @staticmethod
+    def _until_clean(ask: Callable[[], list[str]], within: float = SETTLE) -> list[str]:
+        end = time.monotonic() + within
+        while (found := ask()) and time.monotonic() < end:
+            time.sleep(0.05)
+        return found
+
+    def limit(self) -> float:
+        """Seconds within which an operation must have ended: all its deadlines, and one question more."""
+        return DEADLINES["prepare"] + (30 + 120 + 3 * 30) * self.timescale + 5

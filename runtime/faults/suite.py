@@ -1,0 +1,224 @@
+"""Runs cells: arm the fault, begin the operation, see how it ends, and look whether everything is as it must be."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from elasticfsm.errors import DeadlineExpired, ElasticError
+
+from ..operation import Operation
+from .cells import RANK_0, Cell
+from .feeder import Feeder
+from .rig import ANSWERS, Rig, Rigged
+from .rules import allowed
+
+SMALL, LARGE = 2, 3
+SECONDS = {"stop": 0.5, "delay": 0.8, "drop": 0.5, "late": 0.8}  # times ten times the scale
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What became of a cell. `problems` is empty when it passed."""
+
+    name: str
+    operation: str
+    role: str
+    machine: str
+    where: str
+    kind: str
+    outcome: str = ""
+    allowed: tuple[str, ...] = ()
+    seconds: float = 0.0
+    error: str = ""
+    problems: list[str] = []
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as it must be."""
+        return not self.problems
+
+
+class Suite:
+    """Runs cells one after the other in a deployment that is re-used as long as outcomes let it."""
+
+    def __init__(self, rig: Rig, say: Callable[[Result], None] = lambda result: None) -> None:
+        self.rig = rig
+        self._say = say
+
+    def run(self, cells: Iterable[Cell]) -> list[Result]:
+        """All of them; the order is that in which they fit to the size that serves."""
+        results = []
+        for cell in _in_fitting_order(list(cells)):
+            result = self.one(cell)
+            self._say(result)
+            results.append(result)
+        if self.rig.deployment is not None and (left := self.rig.shut()) and results:
+            results[-1].problems += left
+        return results
+
+    def one(self, cell: Cell) -> Result:
+        """One cell."""
+        result = Result(
+            name=cell.name,
+            operation=cell.operation,
+            role=cell.role,
+            machine=cell.machine,
+            where=cell.state or f"<{cell.message}>",
+            kind=cell.kind,
+            allowed=allowed(cell),
+        )
+        begun = time.monotonic()
+        try:
+            self._perform(cell, result)
+        except ElasticError as error:
+            result.problems.append(f"{type(error).__name__}: {error}")
+            result.problems += self.rig.shut()
+        result.seconds = round(time.monotonic() - begun, 2)
+        return result
+
+    def _perform(self, cell: Cell, result: Result) -> None:
+        deployment = self._at(SMALL if cell.operation == "scale_up" else LARGE)
+        before = deployment.members
+        target = LARGE if cell.operation == "scale_up" else SMALL
+        gone = before[-1:] if target < len(before) else ()
+        feeder = Feeder(deployment, self.rig.questions)
+        if not cell.quiet:
+            feeder.start()
+        self.rig.post.arm(cell.fault(_victims(cell, before), SECONDS.get(cell.kind, 0.0) * 10 * self.rig.timescale))
+        with Waker(self.rig, cell):
+            operation = deployment.scale(target, gone)
+            self._cancel(cell, operation)
+            if cell.quiet:
+                self._wake(cell, feeder)
+            try:
+                record = operation.wait(self.rig.limit())
+                result.outcome, result.error = record.phase, record.error
+            except DeadlineExpired as expired:
+                result.outcome = "hang"
+                result.problems.append(str(expired))
+        self._after(cell, deployment, before, feeder, result)
+
+    def _after(self, cell: Cell, deployment: Rigged, before: tuple[str, ...], feeder: Feeder, result: Result) -> None:
+        problems = result.problems
+        claimed = self.rig.post.claimed()
+        if claimed is None:
+            problems.append("the fault was never met: nothing came to this state")
+        self.rig.post.clear()
+        if result.outcome not in (*result.allowed, "hang"):
+            problems.append(f"outcome {result.outcome}, allowed: {', '.join(result.allowed)}")
+        if result.outcome == "failed" and not result.error:
+            problems.append("it failed and nobody said why")
+        if not deployment.failed and result.outcome != "failed":
+            with suppress(ElasticError):
+                feeder.ask(7)
+        problems += feeder.stop(ANSWERS)
+        problems += self.rig.judge(feeder.streams, bool(deployment.failed))
+        if deployment.failed or result.outcome in ("failed", "hang"):
+            problems += self.rig.shut()
+        else:
+            after = tuple(operation_members(deployment, before, result.outcome))
+            problems += self.rig.agree(deployment, after)
+            if problems:
+                problems += self.rig.shut()
+
+    def _at(self, size: int) -> Rigged:
+        """A deployment of that size: the one that runs, rescaled if it must be, or a new one."""
+        deployment = self.rig.deployment
+        if deployment is not None and len(deployment.members) != size:
+            record = deployment.scale(size).wait(60)
+            if record.phase != "completed":
+                raise ElasticError(f"the operation after a cell ended as {record.phase}: {record.error}")
+        return deployment or self.rig.open(size)
+
+    def _cancel(self, cell: Cell, operation: Operation) -> None:
+        if cell.cancel:
+            end = time.monotonic() + 10
+            while operation.record.detail in ("", "planning", "recording", "launching") and time.monotonic() < end:
+                time.sleep(0.01)
+            operation.cancel()
+
+    def _wake(self, cell: Cell, feeder: Feeder) -> None:
+        """Requests come and go while the operation runs, so that engines fall asleep and wake."""
+        end = time.monotonic() + 5
+        number = 0
+        while self.rig.post.claimed() is None and time.monotonic() < end:
+            number += 1
+            with suppress(ElasticError):
+                feeder.ask(number).wait(5)
+            time.sleep(0.05)
+
+
+class Waker:
+    """Continues a stopped process after its seconds; one that hangs stays as it is."""
+
+    def __init__(self, rig: Rig, cell: Cell) -> None:
+        self._rig = rig
+        self._seconds = SECONDS["stop"] * 10 * rig.timescale if cell.kind == "stop" else None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Waker:
+        if self._seconds is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(10)
+
+    def _run(self) -> None:
+        while (claimed := self._rig.post.claimed()) is None:
+            if self._over.wait(0.02):
+                return
+        time.sleep(self._seconds or 0.0)
+        with suppress(ProcessLookupError):
+            os.kill(claimed.pid, signal.SIGCONT)
+
+
+def operation_members(deployment: Rigged, before: tuple[str, ...], outcome: str) -> tuple[str, ...]:
+    """Who must serve after an operation that ended so."""
+    current = deployment.operations.current
+    if outcome != "completed" or current is None:
+        return before
+    record = current.record
+    gone = set(record.removing)
+    return (
+        tuple(engine for engine in (*before, *record.participants) if engine not in gone)[: record.requested_size]
+        if gone
+        else tuple(dict.fromkeys((*before, *record.participants)))
+    )
+
+
+def _victims(cell: Cell, members: tuple[str, ...]) -> tuple[str, ...]:
+    match cell.role:
+        case "existing" | "remaining":
+            return (members[1],)
+        case "removing":
+            return (members[-1],)
+        case "coordinator":
+            return ("coordinator",)
+        case _:
+            return (members[0],) if cell.role == RANK_0 else ()
+
+
+def _in_fitting_order(cells: list[Cell]) -> Iterable[Cell]:
+    """Growth and shrinking in turn where both are wanted, so that few operations only make the size fit."""
+    up = [cell for cell in cells if cell.operation == "scale_up"]
+    down = [cell for cell in cells if cell.operation == "scale_down"]
+    while up or down:
+        yield from up[:1]
+        yield from down[:1]
+        up, down = up[1:], down[1:]
+
+
+def again(cells: list[Cell], share: float, seed: int) -> list[Cell]:
+    """A random share of the cells."""
+    return random.Random(seed).sample(cells, round(len(cells) * share)) if cells else []
