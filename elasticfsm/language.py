@@ -72,6 +72,7 @@ class StepMeaning(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ends: list[str] = []
     asks: str = ""
     answers: list[str] = []
+    journal: Literal["", "write", "read"] = ""
     issues: list[str] = []
     repeats: Literal["once", "layers"] = "once"
     at: Literal["core", "worker", "eplb", "client"] = "core"

@@ -25,6 +25,9 @@ PROPERTIES = (
     "placement",
     "coverage",
     "requests_kept",
+    "service_kept",
+    "decided_once",
+    "in_doubt",
 )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from elasticfsm.check.moves import BUSY, QUIET, wants
+from elasticfsm.check.moves import AGREED, BUSY, QUIET, wants
 from elasticfsm.check.tables import StepTable
 from elasticfsm.check.world import Local, Result, World
 
+EVERY = 0b1111  # both generations are closed, and not on purpose
 Place = tuple[int, int]  # generation, kind
 
 
@@ -41,7 +42,26 @@ def released(world: World, local: Local, place: Place, result: int) -> Local:
     stand = stands[entry.machine] if entry.machine >= 0 else None
     if stand is not None:
         stands = (*stands[: entry.machine], stand._replace(inside=result), *stands[entry.machine + 1 :])
-    return local._replace(pending=rest, stands=stands)
+    after = local._replace(pending=rest, stands=stands)
+    if not local.dead:
+        return after
+    return buried(after._replace(switched=local.switched or entry.step in world.tables.joins))
+
+
+def buried(local: Local) -> Local:
+    """The local state of a dead engine: what it had sent, and what it had contributed to collectives that go on.
+
+    `switched` then says that it counts as one of the new generation: what it contributed to the join was made use of.
+    """
+    keep = bool(local.pending)
+    return local._replace(
+        present=False,
+        dead=True,
+        inbox=0,
+        closed=EVERY,
+        facts=local.facts if keep else 0,
+        stands=local.stands if keep else tuple(None for _ in local.stands),
+    )
 
 
 def outcomes(world: World, step: StepTable, members: list[Local]) -> list[Outcome]:
@@ -60,7 +80,7 @@ def _agreements(world: World, step: StepTable, members: list[Local]) -> list[Out
     for votes in contributed:
         full &= votes
     work, empty = step.answers
-    busy = Outcome(world.result(Result(work, full)), BUSY, work in world.tables.wave_ends)
+    busy = Outcome(world.result(Result(work, full)), BUSY | AGREED, work in world.tables.wave_ends)
     if any(contributed):
-        return [busy._replace(tag=0)]
-    return [busy, Outcome(world.result(Result(empty, full)), QUIET, empty in world.tables.wave_ends)]
+        return [busy._replace(tag=AGREED)]
+    return [busy, Outcome(world.result(Result(empty, full)), QUIET | AGREED, empty in world.tables.wave_ends)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elasticfsm.check.moves import ENVIRONMENT, REFUSAL, Edge
+from elasticfsm.check.moves import ENVIRONMENT, EXPIRED, FAULT, REFUSAL, Edge
 from elasticfsm.check.tables import StateTable, StepTable, WayTable
-from elasticfsm.check.world import ANSWERED, FAILED, Boss, Stand, World, ended
+from elasticfsm.check.world import ABORTED, ANSWERED, DONE, FAILED, FAILURE, Boss, Stand, World, ended, ends_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class BossMove:
     look: str = ""
     sources: tuple[tuple[str, int], ...] = ()
     launches: str = ""
+    cost: int = -1
 
 
 def boss_moves(world: World, boss: Boss) -> list[BossMove]:
@@ -35,21 +36,41 @@ def boss_moves(world: World, boss: Boss) -> list[BossMove]:
         return []
     state = table.states[boss.stand.state]
     if not ended(state, boss.stand):
-        return list(_run(world, boss, boss.stand, state.steps[boss.stand.step]))
+        return list(_run(world, boss, boss.stand, state, state.steps[boss.stand.step]))
     return [move for way in state.leave for move in _ways(world, boss, boss.stand, state, way)]
 
 
-def _run(world: World, boss: Boss, stand: Stand, step: StepTable) -> Iterator[BossMove]:
+def _run(world: World, boss: Boss, stand: Stand, state: StateTable, step: StepTable) -> Iterator[BossMove]:
     """Its steps run inline, one after the other; every answer is explored, all but the first count as refusals."""
-    for answer in step.answers or ("",):
+    if world.regime.failures and not step.answers:
+        failed = boss._replace(stand=stand._replace(outcome=FAILED))
+        yield BossMove(f"{step.text} failed", failed, tag=FAULT, cost=FAILURE)
+    for answer in _answers(boss, step):
         outcome = world.outcome(answer) if answer else stand.outcome
         after = boss._replace(stand=stand._replace(step=stand.step + 1, outcome=outcome))
+        if step.journal == "write" and world.regime.faults:
+            after = after._replace(journal=boss.journal | decides(world, stand.state))
         yield BossMove(
             text=f"{step.text} = {answer}" if answer else step.text,
             target=after,
-            tag=REFUSAL if step.answers and answer != step.answers[0] else 0,
+            tag=REFUSAL if step.answers and not step.journal and answer != step.answers[0] else 0,
             launches=step.argument if step.means == "launch" else "",
         )
+
+
+def _answers(boss: Boss, step: StepTable) -> tuple[str, ...]:
+    """What a step may say: one that reads the journal tells whether a decision was written."""
+    if step.journal == "read":
+        undecided, committed, aborted = step.answers
+        return (committed if boss.journal & DONE else aborted if boss.journal & ABORTED else undecided,)
+    return step.answers or ("",)
+
+
+def decides(world: World, state: int) -> int:
+    """The decision that is written in a state of the coordinator: the end that is left, if one is."""
+    table = world.tables.coordinator
+    left = ends_from(table, state) if table else frozenset()
+    return {frozenset({"done"}): DONE, frozenset({"aborted"}): ABORTED}.get(left, 0)
 
 
 def _ways(world: World, boss: Boss, stand: Stand, state: StateTable, way: WayTable) -> Iterator[BossMove]:
@@ -57,13 +78,20 @@ def _ways(world: World, boss: Boss, stand: Stand, state: StateTable, way: WayTab
         if _concluded(world, stand, state, way):
             yield _go(world, boss, way)
     elif way.kind == "expired":
-        if world.regime.faults:
-            yield _go(world, boss, way)
+        if world.regime.expiry != "off":
+            yield _go(world, boss, way, tag=EXPIRED)
+    elif way.outside == "operator" and way.name in (start[3] for start in _starts(world)):
+        if world.regime.again and not boss.asked_again:
+            yield _go(world, boss._replace(asked_again=True), way, tag=ENVIRONMENT)
     elif way.outside == "operator":
         if world.regime.cancel and not boss.cancelled:
             yield _go(world, boss._replace(cancelled=True), way, tag=ENVIRONMENT)
     elif way.sources:
         yield _go(world, boss, way, look=way.kind, sources=way.sources)
+
+
+def _starts(world: World) -> tuple[tuple[tuple[int, ...], int, int, str], ...]:
+    return world.tables.coordinator.starts if world.tables.coordinator else ()
 
 
 def _concluded(world: World, stand: Stand, state: StateTable, way: WayTable) -> bool:

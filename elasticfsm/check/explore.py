@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from elasticfsm.check.forget import Forget
 from elasticfsm.check.moves import ENVIRONMENT
 from elasticfsm.check.reduce import Alone, symmetry
+from elasticfsm.check.service import Service
 from elasticfsm.check.successors import Interrupted, Successors, Transition
 from elasticfsm.check.world import ABORTED, CALM, DONE, State, World
 
@@ -34,6 +35,8 @@ class Graph:
     targets: array[int] = field(default_factory=lambda: array("l"))
     tags: bytearray = field(default_factory=bytearray)
     ends: dict[int, int] = field(default_factory=dict)
+    good: list[int] = field(default_factory=list)
+    service: Service | None = None
     refuted: dict[str, tuple[int, Transition | None]] = field(default_factory=dict)
     fired: set[int] = field(default_factory=set)
     complete: bool = True
@@ -54,9 +57,10 @@ def explore(
 ) -> Graph:
     """Explores a world to the end or up to `limit` states; `reduced` uses symmetry and moves explored alone."""
     world.forget = Forget(world) if reduced else None
-    world.bold = reduced and bold
+    world.bold = reduced and bold and not world.regime.faults
     successors = Successors(world, Alone(world) if reduced and alone else None)
     graph = Graph(world, successors, _canonical(world, successors) if reduced else lambda state: state, reduced)
+    graph.service = Service(world, successors.known) if world.regime.faults and world.operation else None
     with _no_collector():
         try:
             _search(graph, limit, progress)
@@ -127,10 +131,17 @@ def _look(graph: Graph, place: int, state: State, found: list[Transition], alarm
                 graph.refuted.setdefault(name, (place, None))
         if alarmed and one.alarm:
             raise Interrupted
-    if ends & DONE and ends & ABORTED:
+    if graph.service is not None:
+        for name in graph.service.refuted(state):
+            graph.refuted.setdefault(name, (place, None))
+        if graph.service.end(state):
+            graph.good.append(place)
+    elif ends & DONE and ends & ABORTED:
         graph.refuted.setdefault("agreement", (place, None))
     if not ends & 16:
         graph.ends[place] = ends
+    if graph.world.regime.crashes or graph.world.regime.losses or graph.world.regime.expiry != "off":
+        return  # then waiting for ever is judged by `good_end` and `service_kept`
     if not any(not transition.tag & ENVIRONMENT for transition in found) and not _rests(graph, state):
         graph.refuted.setdefault("no_deadlock", (place, None))
 

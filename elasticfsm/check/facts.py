@@ -47,6 +47,14 @@ class Facts:
                 moved |= target
         return moved
 
+    def reverted(self, mask: int) -> int:
+        """The facts after a switch back: retired -> active; the other generation is standby again."""
+        moved = 0
+        for name, bit in self.bits.items():
+            if mask & bit:
+                moved |= self.bits.get(_renamed_back(name), 0)
+        return moved
+
 
 def _named(program: Program) -> set[str]:
     """Every fact with its argument filled in, without `all ROLE`, and each one about a group in all three names."""
@@ -79,3 +87,8 @@ def _renamed(name: str) -> str:
     if subject not in GROUPS:
         return name
     return {"active": f"retired {word}", "standby": f"active {word}"}.get(subject, "")
+
+
+def _renamed_back(name: str) -> str:
+    subject, _, word = name.partition(" ")
+    return {"retired": f"active {word}", "active": f"standby {word}", "standby": ""}.get(subject, name)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import cache
 
 from elasticfsm.check.alike import alike
+from elasticfsm.check.faults import restart_of
 from elasticfsm.check.tables import MachineTable, StateTable
-from elasticfsm.check.world import RELEASED, Boss, Local, World
+from elasticfsm.check.world import ANSWERED, RELEASED, Boss, Local, World
 
 GROUP_FACTS = ("active ", "standby ", "retired ")
 
@@ -39,7 +40,7 @@ class Forget:
                 stands[machine] = stand._replace(state=same[machine][stand.state])
                 local = local._replace(stands=tuple(stands))
         places = tuple(-1 if stand is None else stand.state for stand in local.stands)
-        kept = self._kept.get((local.role, places))
+        kept = (0, -1) if local.dead else self._kept.get((local.role, places))
         if kept is None:
             kept = self._kept[local.role, places] = self._keep(local)
         mail, facts = kept
@@ -50,6 +51,8 @@ class Forget:
         mail, facts, renames = 0, self.watched, False
         for number, (machine, stand) in enumerate(zip(machines, local.stands, strict=True)):
             operation = self.world.operation and number == 0
+            if operation and stand is not None:
+                mail |= self.world.repeats[local.role]
             starts = () if operation and stand is not None else tuple(target for _, _, target, _ in machine.starts)
             reach = reachable(machine, (*starts, *((stand.state,) if stand else ())))
             for bits, _, _, _ in machine.starts if starts else ():
@@ -68,7 +71,7 @@ class Forget:
         mask = 0
         for machine, stand in zip(self.world.machines[local.role], local.stands, strict=True):
             starts = [stand.state] if stand else [target for _, _, target, _ in machine.starts]
-            if stand is not None and stand.inside >= RELEASED:
+            if stand is not None and (stand.inside >= RELEASED or stand.outcome >= ANSWERED):
                 starts += [way.target for way in machine.states[stand.state].leave]
             for index in self._within_wave(machine, tuple(starts)):
                 for way in machine.states[index].leave:
@@ -101,7 +104,9 @@ class Forget:
         if found is None:
             table, boss = self.world.tables.coordinator, self.world.bosses[number]
             found = 0
-            for index in reachable(table, (boss.stand.state,)) if table and boss.stand else ():
+            starts = (boss.stand.state,) if boss.stand else ()
+            again = restart_of(self.world) if self.world.regime.restart else -1
+            for index in reachable(table, (*starts, again) if again >= 0 else starts) if table else ():
                 for way in table.states[index].leave if table else ():
                     for _, bit in way.sources:
                         found |= bit

@@ -81,6 +81,23 @@ class Settled(dict[int, int]):
 
 
 def _learn(world: World, local: Local, safe: Safe | None) -> Known:
+    if local.dead:
+        return Known(
+            plain=[],
+            open=[],
+            view=view(local),
+            inside=frozenset(),
+            closed=local.closed,
+            facts=0,
+            outbox=local.outbox,
+            sent=local.outbox << 1,
+            end=0,
+            bad=(),
+            rests=True,
+            alarm=False,
+            alone=(),
+            hears=0,
+        )
     moves = moves_of(world, local)
     numbered = [(world.local(move.target), move) for move in moves]
     left = [pair for pair in numbered if _is_open(pair[1]) or pair[1].target.outbox != local.outbox]

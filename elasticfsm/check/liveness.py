@@ -6,7 +6,7 @@ from array import array
 from collections import deque
 
 from elasticfsm.check.explore import Graph
-from elasticfsm.check.moves import BUSY, ENVIRONMENT, QUIET, REFUSAL
+from elasticfsm.check.moves import AGREED, BUSY, ENVIRONMENT, FAULT, QUIET, REFUSAL
 from elasticfsm.check.world import ABORTED, ABSENT, DONE
 
 
@@ -14,17 +14,35 @@ def stranded(graph: Graph) -> tuple[int, str] | None:
     """The first state from which no declared end can be reached without help, and under which environment; else None.
 
     Quiet: no request comes any more, and a forward step says `empty` whenever nobody wants it. Busy: it always says
-    `work`. In both the operator and the step counter stay silent.
+    `work`. In both the operator and the step counter stay silent, and no fault helps.
     """
     offsets, sources, tags = _reversed(graph)
     goals = [place for place, ends in graph.ends.items() if ends in (DONE, ABORTED, ABORTED | ABSENT)]
+    if graph.service is not None:
+        goals = graph.good
     worst: tuple[int, str] | None = None
-    for name, closed in (("quiet", ENVIRONMENT | BUSY), ("busy", ENVIRONMENT | QUIET)):
+    for name, closed in (("quiet", ENVIRONMENT | FAULT | BUSY), ("busy", ENVIRONMENT | FAULT | QUIET)):
         reached = _backwards(len(graph.states), goals, offsets, sources, tags, closed)
         place = reached.find(0)
         if place >= 0 and (worst is None or place < worst[0]):
             worst = (place, name)
     return worst
+
+
+def blocked(graph: Graph) -> int | None:
+    """The first state from which no forward step can be completed any more, although no serving engine died."""
+    offsets, sources, tags = _reversed(graph)
+    steps = [
+        place
+        for place in range(len(graph.states))
+        if any(graph.tags[edge] & AGREED for edge in range(graph.offsets[place], graph.offsets[place + 1]))
+    ]
+    if not steps:
+        return None
+    reached = _backwards(len(graph.states), steps, offsets, sources, tags, FAULT)
+    service = graph.service
+    lost = (place for place, found in enumerate(reached) if not found)
+    return next((place for place in lost if service is not None and not service.mourned(graph.states[place])), None)
 
 
 def uncommitted(graph: Graph) -> int | None:

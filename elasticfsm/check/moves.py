@@ -10,6 +10,7 @@ from elasticfsm.check.world import (
     ANSWERED,
     ENTERED,
     FAILED,
+    FAILURE,
     OUT,
     RELEASED,
     Local,
@@ -21,6 +22,7 @@ from elasticfsm.check.world import (
 )
 
 ENVIRONMENT, BUSY, QUIET, REFUSAL = 1, 2, 4, 8  # tags of moves: who chose them
+FAULT, AGREED, EXPIRED = 16, 32, 64  # ... a fault; a forward step whose votes were counted; a deadline that expired
 Edge = tuple[str, str, str]  # machine, state, guard: one way out of a state
 
 
@@ -31,6 +33,7 @@ class Move:
     `machine` moves, `target` is the local state afterwards. `peers` are messages that go to all peers, `takes` one that
     came from a peer, `enters` (generation, kind, step) a collective it enters, `needs` facts of other engines, `closes`
     a generation it destroys, `cut` a generation on which it can only fail because a member has closed its side.
+    `cost` is what the budget of the environment must allow (a failure of a step that touches nobody else).
     """
 
     machine: int
@@ -48,6 +51,7 @@ class Move:
     closes: int = -1
     cut: int = -1
     harsh: bool = False  # a failure on a group that is no standby one
+    cost: int = -1
 
 
 def moves_of(world: World, local: Local) -> list[Move]:
@@ -114,18 +118,30 @@ def _starts(world: World, local: Local, machine: int) -> Iterator[Move]:
 
 def _guards(world: World, local: Local, machine: int, state: StateTable, stand: Stand) -> Iterator[Move]:
     done = ended(state, stand)
+    if state.end and machine == 0:
+        yield from _repeated(world, local, state)
     for way in state.leave:
         if way.kind in ("done", "failed", "answer"):
             if done and _concluded(world, state, stand, way):
                 yield _leave(world, local, machine, way)
         elif way.kind == "expired":
-            if world.regime.faults:
-                yield _leave(world, local, machine, way)
+            if world.regime.expiry != "off":
+                yield _leave(world, local, machine, way, tag=EXPIRED)
         elif way.kind in ("wanted", "unwanted"):
             if bool(wants(world, local)) == (way.kind == "wanted"):
                 yield _leave(world, local, machine, way)
         elif way.kind != "agreed":
             yield from _mail(world, local, machine, way)
+
+
+def _repeated(world: World, local: Local, state: StateTable) -> Iterator[Move]:
+    """An engine that has ended the operation and is asked about it again says its last word again."""
+    asked = local.inbox & world.repeats[local.role]
+    while asked:
+        bit = asked & -asked
+        asked ^= bit
+        after = local._replace(inbox=local.inbox & ~bit, outbox=local.outbox | state.outbox)
+        yield Move(0, "guard", f"is asked again: {state.name}", after)
 
 
 def _concluded(world: World, state: StateTable, stand: Stand, way: WayTable) -> bool:
@@ -156,6 +172,7 @@ def _leave(world: World, local: Local, machine: int, way: WayTable, tag: int = 0
         "guard",
         f"{way.kind} {way.name}".strip() + f" -> {target}",
         after,
+        ("in_doubt",) if in_doubt(world, local, machine, way) else (),
         tag=tag,
         edges=(way.key,),
         peers=peers,
@@ -182,13 +199,14 @@ def _abandoned(world: World, local: Local, machine: int) -> Local:
     """A thread left a collective before it was released: this side of the group is closed."""
     step = world.step_of(local, machine)
     generation = world.tables.resolve(world.tables.roles[local.role], local.switched, step.group) if step else None
-    return local if generation is None else closed(local, generation)
+    return local if generation is None else closed(local, generation, broken=world.regime.faults)
 
 
-def closed(local: Local, generation: int) -> Local:
-    """The local state after this side of a generation was closed."""
+def closed(local: Local, generation: int, broken: bool = False) -> Local:
+    """The local state after this side of a generation was closed; `broken`: not by a step that ends it on purpose."""
+    bits = 1 << generation | (1 << generation + 2 if broken else 0)
     return local._replace(
-        closed=local.closed | 1 << generation,
+        closed=local.closed | bits,
         pending=tuple(entry for entry in local.pending if entry.generation != generation),
     )
 
@@ -197,14 +215,39 @@ def _put(stands: tuple[Stand | None, ...], machine: int, stand: Stand | None) ->
     return (*stands[:machine], stand, *stands[machine + 1 :])
 
 
+def joined(world: World, local: Local) -> bool:
+    """Whether the join of an engine has succeeded: from its release on, also if it does not know that yet."""
+    fact = world.tables.facts.bits.get("standby joined", 0)
+    if local.facts & fact:
+        return True
+    for machine, stand in enumerate(local.stands):
+        step = world.step_of(local, machine)
+        if stand is not None and step is not None and stand.inside >= RELEASED and step.provides & fact:
+            return True
+    return False
+
+
+def in_doubt(world: World, local: Local, machine: int, way: WayTable) -> bool:
+    """Whether an engine that has joined, and knows no decision, gives up by its own deadline."""
+    if not world.operation or machine != 0 or local.switched or way.kind != "expired":
+        return False
+    if not joined(world, local):
+        return False
+    return world.ends_of(local.role, machine, way.target) == {"aborted"}
+
+
 def _step(world: World, local: Local, machine: int, step: StepTable, stand: Stand) -> Iterator[Move]:
     generation = (
         world.tables.resolve(world.tables.roles[local.role], local.switched, step.group) if step.group else None
     )
     if stand.inside >= RELEASED:
         yield _return(world, local, machine, step, stand)
-    elif stand.inside == ENTERED:
-        yield _failure(local, machine, step, cut=-1 if world.regime.faults else int(generation or 0))
+    if stand.inside == ENTERED or (stand.inside >= RELEASED and world.regime.faults):
+        # A collective is not atomic: where a member closed its side it may return at one member and fail at another.
+        yield _failure(local, machine, step, cut=int(generation or 0))
+        yield from _overdue(world, local, machine, step, generation)
+    elif stand.inside >= RELEASED:
+        return
     elif step.kind >= 0 and generation is None:
         yield replace(_failure(local, machine, step), bad=("membership",))
     else:
@@ -218,8 +261,21 @@ def _failure(local: Local, machine: int, step: StepTable, cut: int = -1) -> Move
     failed = assert_stand._replace(inside=OUT, outcome=FAILED)
     after = local._replace(stands=_put(local.stands, machine, failed))
     if cut >= 0:
-        after = closed(after, cut)
+        after = closed(after, cut, broken=True)
     return Move(machine, "fail", f"{step.text} failed", after, cut=cut, harsh=step.group != "standby")
+
+
+def _overdue(world: World, local: Local, machine: int, step: StepTable, generation: int | None) -> Iterator[Move]:
+    """A collective of a standby group that holds up forward steps has a limit of seconds.
+
+    In the background the deadline of the phase is the limit. That of an active group ends when a member is gone.
+    """
+    state = world.state_of(local, machine)
+    held = state is not None and state.thread == "foreground" and step.group == "standby"
+    if world.regime.expiry != "off" and held and generation is not None:
+        failed = _failure(local, machine, step)
+        after = closed(failed.target, generation, broken=True)
+        yield replace(failed, text=f"{step.text} expired", target=after, tag=EXPIRED)
 
 
 def _begin(
@@ -243,6 +299,7 @@ def _begin(
         posts = [p for p in local.pending if p.machine == -1 and (p.generation, p.kind) == (generation, step.kind)]
         if posts or (generation is not None and local.closed >> generation & 1):
             yield _failure(local, machine, step, cut=int(generation or 0))
+            yield from _overdue(world, local, machine, step, generation)
         if not posts:
             yield Move(machine, "step", step.text, _finished(local, machine, step), bad)
     elif step.means == "await":
@@ -251,15 +308,19 @@ def _begin(
             yield Move(machine, "step", step.text, after, bad, needs=step.awaits_elsewhere)
     else:
         yield from _local(world, local, machine, step, generation, bad)
-    if world.regime.faults and step.means in ("local", "await", "wait"):
-        yield _failure(local, machine, step)
+    state = world.state_of(local, machine)
+    if world.regime.failures and step.means in ("local", "await", "wait") and state and state.thread == "background":
+        yield replace(_failure(local, machine, step), cost=FAILURE, tag=FAULT)
 
 
 def _local(
     world: World, local: Local, machine: int, step: StepTable, generation: int | None, bad: tuple[str, ...]
 ) -> Iterator[Move]:
     facts = world.tables.facts
-    if step.means == "rename":
+    if step.means == "rename" and step.group == "retired":
+        back = local._replace(facts=facts.reverted(local.facts), switched=False)
+        yield Move(machine, "step", step.text, _finished(back, machine, step), bad)
+    elif step.means == "rename":
         bad = tuple(sorted({*bad, *(("no_transfer_at_switch",) if _in_flight(world, local, machine) else ())}))
         moved = local._replace(facts=facts.switched(local.facts), switched=True)
         yield Move(machine, "step", step.text, _finished(moved, machine, step), bad)
@@ -268,7 +329,8 @@ def _local(
         if pending and step.group != "standby":
             bad = tuple(sorted({*bad, "no_use_after_destroy"}))
         after = closed(_finished(local, machine, step), generation)
-        yield Move(machine, "step", step.text, after, bad, closes=-1 if step.group == "standby" else generation)
+        harmless = step.group == "standby" or local.closed >> generation + 2 & 1  # it was broken before
+        yield Move(machine, "step", step.text, after, bad, closes=-1 if harmless else generation)
     else:
         for answer in step.answers or ("",):
             after = _finished(local, machine, step, world.outcome(answer) if answer else None)

@@ -155,7 +155,7 @@ class Successors:
         """A local state without messages at which the coordinator will never look again."""
         if self.world.forget is None:
             return number
-        return self._change("heard", number, self.world.forget.asked(boss))
+        return self.change("heard", number, self.world.forget.asked(boss))
 
     def heard_mail(self, state: State) -> State:
         """The state without messages to peers that nobody can take any more."""
@@ -209,6 +209,9 @@ class Successors:
             raise ValueError("the move enters no collective")
         generation, kind, step = move.enters
         bad = set(move.bad)
+        finds_out = (
+            self.faults is not None and who not in self.world.members[OLD]
+        )  # a new engine that was left, and ends
         mine = len(self.known[state[who + 1]].view.get((generation, kind), ()))
         for other in self.world.members[generation]:
             known = self.known[state[other + 1]]
@@ -217,9 +220,10 @@ class Successors:
             theirs = known.view.get((generation, kind), ())
             if len(theirs) > mine and theirs[mine] != step.name:
                 bad.add("collective_order")
-            if known.closed >> generation & 0b101 == 1 and step.group != "standby":
+            if known.closed >> generation & 0b101 == 1 and step.group != "standby" and not finds_out:
                 bad.add("no_use_after_destroy")
-            if (1 - generation, step.name) in known.inside and step.group == "active":
+            elsewhere = (1 - generation, step.name) in known.inside and step.group == "active"
+            if elsewhere and not finds_out:
                 bad.add("membership")
         if not self._hold(state, move.requires):
             bad.add("contracts")
@@ -239,7 +243,7 @@ class Successors:
         for outcome in choices:
             after = list(state)
             for other in members:
-                after[other + 1] = self._change("release", state[other + 1], place, outcome.result)
+                after[other + 1] = self.change("release", state[other + 1], place, outcome.result)
             if outcome.void:
                 after[-1] = self._void(after[-1], members)
             again = self._release(tuple(after), place, step)
@@ -254,7 +258,8 @@ class Successors:
                 mail &= ~(((1 << count) - 1) << ((wake * count + receiver) * count))
         return mail
 
-    def _change(self, what: str, number: int, *how: object) -> int:
+    def change(self, what: str, number: int, *how: object) -> int:
+        """The number of an engine's local state after others did something to it."""
         key = (what, number, *how)
         found = self._changed.get(key)
         if found is None:
@@ -309,16 +314,16 @@ class Successors:
         after = [number, *(self._heard(number, other) for other in state[1:-1]), state[-1]]
         for role, bits in move.orders:
             for who in self.world.where[role]:
-                after[who + 1] = self._change("order", after[who + 1], bits)
+                after[who + 1] = self.change("order", after[who + 1], bits)
         for who in self.world.where.get(move.launches, ()):
-            after[who + 1] = self._change("launch", after[who + 1])
+            after[who + 1] = self.change("launch", after[who + 1])
         if move.look != "received":
             return [Transition(tuple(after), move, BOSS, move.tag)]
         found = []
         for role, bit in move.sources:
             for who in self.world.where[role]:
                 if self.known[state[who + 1]].outbox & bit:
-                    taken = self._change("take", after[who + 1], bit)
+                    taken = self.change("take", after[who + 1], bit)
                     found.append(Transition(_with(tuple(after), who, taken), move, BOSS, move.tag))
         return found
 

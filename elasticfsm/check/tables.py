@@ -32,6 +32,7 @@ class StepTable:
     closes: bool
     waits_for_all: bool
     argument: str
+    journal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ class Tables:
                 if state.thread == "background":
                     for way in state.leave:
                         self.interrupts |= sum(way.mail)
+        standby = self.facts.bits.get("standby joined", 0)
+        self.joins = frozenset(step.name for step in self.steps() if step.provides & standby)
         self.wakes = tuple(number for (message, _), number in self.mail.peers.items() if message in program.waves)
         self.wave_ends = frozenset(program.waves.values())
 
@@ -219,6 +222,7 @@ class Tables:
             closes=any(fact.endswith(" *") for fact in step.facts("ends")),
             waits_for_all=meaning.synchronises == "all",
             argument=step.argument,
+            journal=meaning.journal,
         )
 
     def _way(self, name: str, state: State, way: Leave, order: dict[str, int]) -> WayTable:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from elasticfsm.check.coverage import fired
 from elasticfsm.check.explore import Graph, explore
 from elasticfsm.check.facts import Facts, strip_all
-from elasticfsm.check.liveness import stranded, uncommitted
+from elasticfsm.check.liveness import blocked, stranded, uncommitted
 from elasticfsm.check.moves import Edge
 from elasticfsm.check.trace import trace_to
 from elasticfsm.check.world import CALM, Regime, World
@@ -95,6 +95,13 @@ def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
         found.refuted["good_end"] = Refutation(
             "good_end", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note
         )
+    if regime.faults:
+        place_or_none = blocked(graph)
+        if place_or_none is not None and "service_kept" not in found.refuted:
+            trace = trace_to(graph, "service_kept", place_or_none)
+            note = "from here no forward step is completed any more"
+            told = [*trace.lines(graph.world), f"   {note}"]
+            found.refuted["service_kept"] = Refutation("service_kept", told, len(trace.steps), note)
     if regime != CALM:
         return
     wrong = uncommitted(graph)
@@ -108,10 +115,12 @@ def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
 
 def applicable(program: Program, regime: Regime) -> tuple[str, ...]:
     """The properties that this program can refute under this regime: no verdict on what it has no words for."""
-    names = ["no_deadlock"]
+    waits = regime.crashes or regime.losses or regime.expiry != "off"
+    names = [] if waits else ["no_deadlock"]
     if program.coordinator:
         names += ["good_end", "agreement"]
         names += ["commits"] if regime == CALM else []
+        names += ["service_kept", "decided_once", "in_doubt"] if regime.faults else []
     names += ["collective_order", "membership", "contracts"]
     used = _asked(program)
     renames = any(step.means == "rename" for step in program.steps.values())

@@ -7,6 +7,7 @@ that follows from a local state alone is computed once.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from elasticfsm.check.tables import NEW, OLD, MachineTable, StateTable, StepTable, Tables
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 OUT, ENTERED, RELEASED = 0, 1, 2  # `inside` of a stand; a released one is RELEASED + number of the result
 NOTHING, FAILED, ANSWERED = 0, 1, 2  # `outcome` of a stand; an answer is ANSWERED + its number
 ABSENT, DONE, ABORTED, OTHER_END, RUNNING = 1, 2, 4, 8, 16  # how an operation's machine stands, as bits
+CRASH, LOSS, DUPLICATE, FAILURE = 0, 1, 2, 3  # what a budget is spent on
 
 
 class Stand(NamedTuple):
@@ -51,13 +53,23 @@ class Local(NamedTuple):
     pending: tuple[Pending, ...]
     inbox: int
     outbox: int
+    dead: bool = False
 
 
 class Boss(NamedTuple):
-    """The local state of the coordinator."""
+    """The local state of the coordinator, and what happened in the environment.
+
+    `spent`: how many crashes, losses, duplicates and failures there were; `mourned`: whether an engine died without
+    which the deployment cannot serve; `journal`: decisions that were written, as bits DONE and ABORTED.
+    """
 
     stand: Stand | None
     cancelled: bool = False
+    asked_again: bool = False
+    down: bool = False
+    mourned: bool = False
+    journal: int = 0
+    spent: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Result(NamedTuple):
@@ -71,13 +83,53 @@ State = tuple[int, ...]
 
 
 class Regime(NamedTuple):
-    """What the environment may do: `cancel` by the operator; `faults`: steps fail, deadlines expire at any moment."""
+    """What the environment may do.
+
+    `cancel` by the operator at any moment; at most so many `crashes` of engines and coordinator, `losses` and
+    `duplicates` of messages, `failures` of steps that touch nobody else. `expiry` of deadlines: `off`; `perfect`, only
+    when no end can be reached without; `eventual` and `arbitrary`, at any boundary (they reach the same states and
+    differ in fairness only). `restart`: a dead coordinator comes back with its journal. `again`: the operator asks a
+    second time. `strict`: the death of a new engine must not cost the service before the coordinator has committed.
+    """
 
     cancel: bool = False
-    faults: bool = False
+    crashes: int = 0
+    losses: int = 0
+    duplicates: int = 0
+    failures: int = 0
+    expiry: str = "off"
+    restart: bool = False
+    again: bool = False
+    strict: bool = False
+
+    @property
+    def budgets(self) -> tuple[int, int, int, int]:
+        """How many crashes, losses, duplicates and failures there may be."""
+        return (self.crashes, self.losses, self.duplicates, self.failures)
+
+    @property
+    def hasty(self) -> bool:
+        """Whether a deadline may expire although nothing is lost."""
+        return self.expiry in ("eventual", "arbitrary")
+
+    @property
+    def faults(self) -> bool:
+        """Whether anything may go wrong; then the reductions that count on nothing going wrong are off."""
+        return any(self.budgets) or self.expiry != "off" or self.again
 
     def __str__(self) -> str:
-        return "faults" if self.faults else "cancel at any moment" if self.cancel else "fault-free"
+        counted = zip(self.budgets, ("crash", "loss", "duplicate", "failure"), strict=True)
+        told = ["cancel at any moment"] if self.cancel else []
+        told += [f"{count} {_plural(name, count)}" for count, name in counted if count]
+        told += [f"{self.expiry} deadlines"] if self.expiry != "off" else []
+        told += ["coordinator restarts"] if self.restart else []
+        told += ["asked twice"] if self.again else []
+        told += ["strict"] if self.strict else []
+        return ", ".join(told) or "fault-free"
+
+
+def _plural(name: str, count: int) -> str:
+    return name if count == 1 else f"{name}es" if name.endswith(("sh", "ss")) else f"{name}s"
 
 
 CALM = Regime()
@@ -110,11 +162,19 @@ class World:
         self._local_ids: dict[Local, int] = {}
         self._boss_ids: dict[Boss, int] = {}
         self._boss_ends: dict[int, int] = {}
+        self.repeats = [self._repeats(machines[0].name) for machines in self.machines]
         self.bold = False  # whether the reduction may assume that nothing is withdrawn without a cancel (see `reduce`)
         self.forget: Forget | None = None
         self.launches = any(
             step.means == "launch" for state in _states(self.tables.coordinator) for step in state.steps
         )
+
+    def _repeats(self, machine: str) -> int:
+        """Messages of the coordinator to which a machine that has ended says its last word again."""
+        if not self.operation or not (self.regime.losses or self.regime.restart):
+            return 0
+        boss, mail = self.program.coordinator, self.tables.mail.inbox
+        return sum(bit for (_, sender, receiver), bit in mail.items() if (sender, receiver) == (boss, machine))
 
     def local(self, local: Local) -> int:
         """The number of a local state."""
@@ -192,6 +252,10 @@ class World:
             outbox=0,
         )
 
+    def ends_of(self, role: int, machine: int, state: int) -> frozenset[str]:
+        """The ends `done` and `aborted` that a machine of a role can still reach from a state."""
+        return ends_from(self.machines[role][machine], state)
+
     def state_of(self, local: Local, machine: int) -> StateTable | None:
         """The state in which a machine of an engine stands."""
         stand = local.stands[machine]
@@ -203,6 +267,22 @@ class World:
         if stand is None or state is None or stand.step >= len(state.steps) or stand.outcome == FAILED:
             return None
         return state.steps[stand.step]
+
+
+@cache
+def _ends_from(states: tuple[StateTable, ...], state: int) -> frozenset[str]:
+    seen, queue = {state}, [state]
+    while queue:
+        for way in states[queue.pop()].leave:
+            if way.target not in seen:
+                seen.add(way.target)
+                queue.append(way.target)
+    return frozenset(states[index].name for index in seen if states[index].end) & {"done", "aborted"}
+
+
+def ends_from(machine: MachineTable, state: int) -> frozenset[str]:
+    """The ends `done` and `aborted` that a machine can still reach from a state."""
+    return _ends_from(machine.states, state)
 
 
 def ended(state: StateTable, stand: Stand) -> bool:

@@ -17,6 +17,7 @@ from elasticfsm.protocol import load
 from elasticfsm.reading import read
 
 GROW = Path(__file__).parent / "grow.yaml"
+SWITCH = "variants/switch/base"
 Explore = Callable[..., Run]
 
 HASTY = {"at": "existing.settled", "leave": {"done": "retiring"}}  # it does not wait for `retire`
@@ -50,6 +51,18 @@ MISTAKES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     ),
     "coverage": ([{"at": "removing.checking", "drop": "experts.leave"}], {"of": "scale_down"}),
     "requests_kept": ([{"at": "removing.handing", "drop": "requests.hand_over"}], {"of": "scale_down"}),
+    "service_kept": (
+        [{"at": "existing.undoing", "leave": {"expired": "failed"}}],
+        {"of": SWITCH, "regime": Regime(expiry="arbitrary")},
+    ),
+    "decided_once": (
+        [{"at": "coordinator.recovering", "leave": {"answer committed": "planning"}}],
+        {"of": GROW.parent / "restart.yaml", "sizes": "1", "regime": Regime(crashes=1, restart=True)},
+    ),
+    "in_doubt": (
+        [{"at": "new.joining", "leave": {"expired": "undoing"}}],
+        {"of": SWITCH, "regime": Regime(expiry="arbitrary")},
+    ),
 }
 
 
@@ -66,10 +79,15 @@ def explored() -> Explore:
     """Explores a protocol after some edits."""
 
     def explore(
-        *edits: dict[str, Any], of: Path | str = GROW, sizes: str = "1+1", cancel: bool = False, **how: Any
+        *edits: dict[str, Any],
+        of: Path | str = GROW,
+        sizes: str = "1+1",
+        cancel: bool = False,
+        regime: Regime | None = None,
+        **how: Any,
     ) -> Run:
         program = broken(of, *edits)
-        return run(program, sizes_of(program, sizes), Regime(cancel=cancel), **how)
+        return run(program, sizes_of(program, sizes), regime or Regime(cancel=cancel), **how)
 
     return explore
 

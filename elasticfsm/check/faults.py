@@ -1,0 +1,254 @@
+"""What the environment does to a system beyond its own steps: deaths, a restart, lost and repeated messages.
+
+All of it works on transitions and local states alone, so it knows no protocol. A message is lost at the moment at which
+it is sent (one that is lost later was seen by nobody either), and repeated at the moment at which it is taken. A death
+leaves behind what the engine had sent and what it had contributed to collectives: these may still complete, and then
+return at one member and fail at another. Messages inside an engine are memory: never lost, never repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from elasticfsm.check.collectives import buried
+from elasticfsm.check.coordinator import BossMove
+from elasticfsm.check.moves import FAULT, Move, joined
+from elasticfsm.check.tables import NEW, OLD
+from elasticfsm.check.world import CRASH, DONE, DUPLICATE, LOSS, RUNNING, Boss, Local, Stand, State, World
+from elasticfsm.errors import SpecError
+
+if TYPE_CHECKING:
+    from elasticfsm.check.successors import Successors, Transition
+
+BOSS = -1
+WATCHDOG = ("died", "lost")  # messages that no engine sends itself
+
+
+class Faults:
+    """Adds to the transitions of a state those in which something goes wrong, as long as the budgets last."""
+
+    def __init__(self, successors: Successors) -> None:
+        world = successors.world
+        self.world = world
+        self._known = successors.known
+        self._after: dict[tuple[object, ...], int] = {}
+        tables = world.tables
+        boss = world.program.coordinator
+        self._orders = sum(bit for (_, sender, _), bit in tables.mail.inbox.items() if sender == boss != "")
+        self._died = sum(bit for (message, _), bit in tables.mail.outbox.items() if message in WATCHDOG)
+        self._restart = restart_of(world)
+        if world.regime.restart and self._restart < 0:
+            raise SpecError(
+                f"{world.program.name}: its coordinator cannot be restarted; "
+                "expected `restarted: STATE` among its starts"
+            )
+
+    def more(self, state: State, found: list[Transition]) -> list[Transition]:
+        """All transitions of a state: those found, without the ones that no budget allows, and those with a fault."""
+        told: list[Transition] = []
+        for transition in found:
+            paid = self._paid(transition)
+            if paid is None:
+                continue
+            told.append(paid)
+            told.extend(self._lost(state, paid, 0))
+            told.extend(self._doubled(state, paid))
+        told.extend(self._deaths(state))
+        if self._restart >= 0 and self.world.regime.restart and self.world.bosses[state[0]].down:
+            told.append(self._restarted(state))
+        return told
+
+    def _left(self, number: int, kind: int) -> bool:
+        return self.world.bosses[number].spent[kind] < self.world.regime.budgets[kind]
+
+    def _spend(self, number: int, kind: int, mourned: bool = False) -> int:
+        """The coordinator's number after something was spent from a budget."""
+        key = ("spend", number, kind, mourned)
+        if key not in self._after:
+            boss = self.world.bosses[number]
+            spent = tuple(count + (place == kind) for place, count in enumerate(boss.spent))
+            after = boss._replace(spent=spent, mourned=boss.mourned or mourned)
+            self._after[key] = self.world.boss(after)
+        return self._after[key]
+
+    def _paid(self, transition: Transition) -> Transition | None:
+        kind = transition.move.cost
+        if kind < 0:
+            return transition
+        target = transition.target
+        if not self._left(target[0], kind):
+            return None
+        return transition._replace(target=(self._spend(target[0], kind), *target[1:]))
+
+    def _lost(self, state: State, sent: Transition, after: int) -> Iterator[Transition]:
+        """The same transition with one message that it sends lost; with a greater budget, with several."""
+        target = sent.target
+        if not self._left(target[0], LOSS):
+            return
+        for place, one, said in self._messages(state, target):
+            if one < after:
+                continue
+            spent = self._spend(target[0], LOSS)
+            moved = (spent, *target[1:place], self._without(target[place], said, place), *target[place + 1 :])
+            lost = sent._replace(target=moved, tag=sent.tag | FAULT, said=f"{sent.said}, a message is lost")
+            yield lost
+            yield from self._lost(state, lost, one + 1)
+
+    def _messages(self, state: State, target: State) -> Iterator[tuple[int, int, int]]:
+        """Every message on the wire that the target has and the state has not: place, a running number, its bit."""
+        one = 0
+        last = len(state) - 1
+        for place in range(1, last):
+            if state[place] == target[place]:
+                continue
+            before, then = self.world.locals[state[place]], self.world.locals[target[place]]
+            if before.dead or then.dead:
+                continue
+            for new in (
+                then.inbox & ~before.inbox & self._orders,
+                (then.outbox & ~before.outbox & ~self._died) << OUTSIDE,
+            ):
+                for bit in _bits(new):
+                    yield place, one, bit
+                    one += 1
+        for bit in _bits(target[last] & ~state[last]):
+            yield last, one, bit
+            one += 1
+
+    def _without(self, number: int, bit: int, place: int) -> int:
+        if place > self.world.count:
+            return number & ~bit
+        key = ("without", number, bit)
+        if key not in self._after:
+            local = self.world.locals[number]
+            after = local._replace(inbox=local.inbox & ~bit, outbox=local.outbox & ~(bit >> OUTSIDE))
+            self._after[key] = self.world.local(after)
+        return self._after[key]
+
+    def _doubled(self, state: State, taken: Transition) -> Iterator[Transition]:
+        """The same transition with a message that it takes still in flight."""
+        target = taken.target
+        if not self._left(target[0], DUPLICATE):
+            return
+        spent = self._spend(target[0], DUPLICATE)
+        for place, again in self._taken(state, taken):
+            moved = (spent, *target[1:place], again, *target[place + 1 :])
+            yield taken._replace(target=moved, tag=taken.tag | FAULT, said=f"{taken.said}, and the message comes again")
+
+    def _taken(self, state: State, transition: Transition) -> Iterator[tuple[int, int]]:
+        last, target = len(state) - 1, transition.target
+        for place in range(1, last):
+            if state[place] != target[place]:
+                before, then = self.world.locals[state[place]], self.world.locals[target[place]]
+                for bit in _bits(before.inbox & ~then.inbox & self._orders):
+                    again = self._with(target[place], bit)
+                    if again != target[place]:
+                        yield place, again
+        if isinstance(transition.move, Move) and transition.move.takes >= 0:
+            for bit in _bits(state[last] & ~target[last]):
+                yield last, target[last] | bit
+
+    def _with(self, number: int, bit: int) -> int:
+        key = ("with", number, bit)
+        if key not in self._after:
+            local = self.world.locals[number]
+            self._after[key] = self.world.local(local._replace(inbox=local.inbox | bit))
+        return self._after[key]
+
+    def _deaths(self, state: State) -> Iterator[Transition]:
+        from elasticfsm.check.successors import Transition
+
+        world = self.world
+        if not self._left(state[0], CRASH) or over(world, state):
+            return
+        boss = world.bosses[state[0]]
+        if world.operation and boss.stand is not None:
+            yield Transition((self._boss_dies(state[0]), *state[1:]), DEATH, BOSS, FAULT)
+        for who in range(world.count):
+            local = world.locals[state[who + 1]]
+            if local.present:
+                spent = self._spend(state[0], CRASH, mourned(world, local, boss))
+                moved = (spent, *state[1 : who + 1], self._dies(state[who + 1]), *state[who + 2 :])
+                yield Transition(moved, DEATH, who, FAULT)
+
+    def _dies(self, number: int) -> int:
+        key = ("dies", number)
+        if key not in self._after:
+            local = self.world.locals[number]
+            self._after[key] = self.world.local(buried(local._replace(outbox=local.outbox | self._says_died(local))))
+        return self._after[key]
+
+    def _says_died(self, local: Local) -> int:
+        """The watchdog speaks in the name of the dead, if the coordinator of this protocol wants to hear it."""
+        names = {machine.name for machine in self.world.machines[local.role]}
+        outbox = self.world.tables.mail.outbox
+        return sum(bit for (message, sender), bit in outbox.items() if message in WATCHDOG and sender in names)
+
+    def _boss_dies(self, number: int) -> int:
+        key = ("boss", number)
+        if key not in self._after:
+            boss = self.world.bosses[self._spend(number, CRASH)]
+            self._after[key] = self.world.boss(boss._replace(stand=None, down=True))
+        return self._after[key]
+
+    def _restarted(self, state: State) -> Transition:
+        """It begins where its diagram says, with its journal; what was told to the old one is lost, except the ends."""
+        from elasticfsm.check.successors import Transition
+
+        world = self.world
+        boss = world.bosses[state[0]]._replace(stand=Stand(self._restart), down=False)
+        table = world.tables.coordinator
+        orders = table.states[self._restart].orders if table else ()
+        after = [world.boss(boss), *(self._forgotten(number) for number in state[1:-1]), state[-1]]
+        for role, bits in orders:
+            for who in world.where[role]:
+                after[who + 1] = self._with(after[who + 1], bits)
+        return Transition(tuple(after), RESTART, BOSS)
+
+    def _forgotten(self, number: int) -> int:
+        key = ("forgotten", number)
+        if key not in self._after:
+            local = self.world.locals[number]
+            state = self.world.state_of(local, 0)
+            said = state.outbox if state is not None and state.end else 0
+            self._after[key] = self.world.local(local._replace(outbox=local.outbox & (said | self._died)))
+        return self._after[key]
+
+
+def restart_of(world: World) -> int:
+    """The state in which a restarted coordinator begins; -1 if its protocol names none."""
+    table = world.tables.coordinator
+    return next((target for _, _, target, name in table.starts if name == "restarted"), -1) if table else -1
+
+
+def over(world: World, state: State) -> bool:
+    """Whether the operation has ended for its coordinator: what dies later belongs to no operation."""
+    return world.operation and world.end_of_boss(state[0]) != RUNNING
+
+
+def mourned(world: World, local: Local, boss: Boss) -> bool:
+    """Whether the death of this engine costs the service: it is a member of the generation that serves.
+
+    An engine of the old generation is one until it stops to serve. A new one is one as soon as its join succeeded; with
+    `strict` only once the coordinator has written down that it commits.
+    """
+    role = world.tables.roles[local.role]
+    serving = [stand for table, stand in zip(world.machines[local.role], local.stands, strict=True) if table.serving]
+    if role in world.tables.members(OLD):
+        return not serving or any(stand is not None for stand in serving)
+    if role not in world.tables.members(NEW) or (world.regime.strict and not boss.journal & DONE):
+        return False
+    return local.switched or joined(world, local)
+
+
+OUTSIDE = 256  # bits of an outbox are shifted by this where both boxes of an engine are spoken of
+DEATH = BossMove("dies", Boss(None))
+RESTART = BossMove("is started again", Boss(None))
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        bit = mask & -mask
+        yield bit
+        mask ^= bit
