@@ -74,9 +74,9 @@ class Seat:
         """The spec of that state; None while absent."""
         return self.machine.at
 
-    def stand(self) -> None:
-        """Puts the machine where it stands on an engine that serves already."""
-        self.machine.stand()
+    def stand(self, state: str = "") -> None:
+        """Puts the machine into a state, by default where it stands on an engine that serves already."""
+        self.machine.stand(state)
         self._enter("", "")
 
     def look(self, wanted: bool = False) -> bool:

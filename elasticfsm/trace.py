@@ -67,6 +67,7 @@ class _Walk:
         self._unsent: dict[str, set[str]] = {}
         self._found: list[Finding] = []
         self._blind = False
+        self._restarted: set[str] = set()
 
     def findings(self, events: Iterable[Event]) -> list[Finding]:
         for event in events:
@@ -104,6 +105,8 @@ class _Walk:
             self._say(event, f"started in `{state}`; the spec starts it in {', '.join(spec.starts.values())}")
         elif came == ABSENT and before != ABSENT and not spec.states[before].end:
             self._say(event, f"started in `{state}` while it stood in `{before}`")
+        elif came == "" and name in self._restarted:
+            self._restarted.discard(name)
         elif came == "" and state != spec.first:
             self._say(event, f"began in `{state}`; an engine that serves already begins in `{spec.first}`")
         elif came not in ("", ABSENT) and came != before and not self._lost(name):
@@ -112,6 +115,13 @@ class _Walk:
         self._index[name] = 0
         self._unsent[name] = set(at.sends)
         return None
+
+    def _operation_resume(self, event: Event, spec: Machine) -> None:
+        """The coordinator was started anew: what it was about to do did not happen, and it stands where it must ask."""
+        name = event["machine"]
+        self._restarted.add(name)
+        self._at.pop(name, None)
+        self._unsent.pop(name, None)
 
     def _send(self, event: Event, spec: Machine) -> None:
         name, message = event["machine"], event["message"]

@@ -5,13 +5,15 @@ It decides nothing that the machine does not decide. What it knows of sizes, rol
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from elasticfsm.compile import program
+from elasticfsm.compile import Program, program
 from elasticfsm.errors import ElasticError, RequestRefused
 from elasticfsm.journal import Journal
 from elasticfsm.mailbox import Letter
@@ -21,11 +23,17 @@ from .experts.placement import refuse_size
 from .interpreter import Conductor
 from .interpreter import Operation as Course
 from .launch import Launcher
-from .operation import WORDS, Operation
+from .operation import WORDS, Operation, Record
 from .roster import Roster
 from .router import Router
 
 _LOOK = 0.2  # seconds between two looks at a cancellation
+
+log = logging.getLogger(__name__)
+
+
+class DrainExpired(ElasticError):
+    """Requests of leaving engines did not end in time; nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,26 @@ def change(members: tuple[str, ...], size: int, new_ids: Callable[[int], list[st
     return Change("scale_down", members, tuple(engine for engine in members if engine not in gone))
 
 
+def change_of(record: Record) -> Change:
+    """The change that a recorded operation makes."""
+    stay = tuple(engine for engine in record.members if engine not in record.engines_to_remove)
+    protocol = "scale_up" if record.engines_to_add else "scale_down"
+    return Change(protocol, record.members, (*stay, *record.engines_to_add))
+
+
+def state_after_restart(program: Program, detail: str) -> str:
+    """Where the coordinator's machine stands again, given the state that its record names last.
+
+    What was decided is carried on; before that the engines hold the answer, and are asked: the first state of a phase.
+    """
+    states = program.machines[program.coordinator].states
+    phase = states[detail].phase if detail in states else ""
+    phase = phase if phase in ("completing", "aborting") else "asking"
+    return next(name for name, state in states.items() if state.phase == phase)
+
+
 class Coordinator:
-    """One operation from `begin` to its end. `deliver`, `died` and `cancel` may be called from any thread."""
+    """One operation from `begin` (or `resume`) to its end. Any thread may call `deliver`, `died` and `cancel`."""
 
     def __init__(
         self,
@@ -92,6 +118,7 @@ class Coordinator:
         journal: Journal,
         deadlines: Mapping[str, float],
         committed: Callable[[Change], None],
+        keep_retired: bool = False,
     ) -> None:
         self.operation = operation
         self.change = change
@@ -104,9 +131,11 @@ class Coordinator:
         self._journal = journal
         self._deadlines = dict(deadlines)
         self._committed = committed
+        self._keep_retired = keep_retired
         self._planned: set[str] = set()
         self._cancel_sent = False
         self._detail = ""
+        self._waited: dict[str, list[str]] = {}
         program_ = program(change.protocol)
         roles = change.roles
         engines = {role: [e for e, r in roles.items() if r == role] for role in program_.roles}
@@ -114,8 +143,6 @@ class Coordinator:
         hands = {"placement": self, "journal": self, "engines": _Engines(self), "router": _Routing(self)}
         self._engines = engines
         self._conductor = Conductor(program_, course, engines, hands, self._post, journal)
-        operation.record.participants = tuple(roles)
-        operation.record.removing = change.removing
         self._thread = threading.Thread(target=self._run, name=f"coordinator {operation.id}", daemon=True)
 
     # -- from outside ------------------------------------------------------------------------------------------
@@ -125,14 +152,26 @@ class Coordinator:
         self._conductor.begin()
         self._thread.start()
 
+    def resume(self, launched: Collection[str], gone: Collection[str]) -> None:
+        """Go on with an operation of a former coordinator; what engines repeated stands in the inbox already."""
+        state = state_after_restart(self._conductor.program, self.operation.record.detail)
+        self.operation.failed("its coordinator was started anew", "restart") if state == "asking" else None
+        log.warning("resumed", extra={"operation": self.operation.id, "state": state})
+        self._conductor.resume(state, launched, gone)
+        self._thread.start()
+
     def deliver(self, letter: Letter) -> None:
         """A message of the spec came from an engine."""
-        self.operation.record.engines[letter.engine] = letter.message
+        self.operation.heard(letter.engine, letter.message)
         self._conductor.deliver(letter)
 
     def died(self, engine: str, reason: str) -> None:
-        """An engine is declared dead."""
-        self.operation.failed(f"engine {engine}: {reason}")
+        """An engine is declared dead; nothing if it has no part in the operation."""
+        if engine not in self.change.roles:
+            return
+        self.operation.failed(f"engine {engine}: {reason}", "died")
+        self.operation.heard(engine, "dead")
+        self._count()
         self._conductor.died(engine)
 
     def join(self, within: float) -> None:
@@ -147,12 +186,14 @@ class Coordinator:
         try:
             self._sizes.check(len(self.change.members))
         except RequestRefused as refusal:
-            self.operation.failed(str(refusal))
+            self.operation.failed(str(refusal), "refused")
             return "impossible"
         return "fits"
 
     def write(self) -> None:
         """Step journal.write: the record as it stands, on disk before the next phase begins."""
+        self._moved()
+        self.operation.keep()
         record: dict[str, object] = msgspec.to_builtins(self.operation.status())
         self._journal.put(
             "record", self._conductor.program.coordinator, state=self._conductor.state, **_renamed(record)
@@ -165,10 +206,12 @@ class Coordinator:
         conductor, operation = self._conductor, self.operation
         try:
             while not conductor.ended:
+                self._waited = conductor.waits_for()
                 conductor.turn()
                 self._moved()
                 if operation.cancelled.is_set() and not self._cancel_sent:
                     self._cancel_sent = True
+                    operation.failed("cancelled by the operator", "cancelled")
                     conductor.cancel()
                 elif not conductor.ended:
                     conductor.wait(_LOOK)
@@ -186,6 +229,8 @@ class Coordinator:
         state = self._conductor.state
         if state != self._detail and not self._conductor.ended:
             self._detail = state
+            self._expiry(state)
+            self._count()
             self.operation.moved(state, WORDS.get(self._conductor.phase, "preparing"))
 
     def _explain(self) -> None:
@@ -210,7 +255,7 @@ class Coordinator:
                 wire.Protocol(
                     operation=letter.operation,
                     generation=letter.generation,
-                    instance=self.operation.record.instance,
+                    instance=self.operation.record.instance_id,
                     sender=wire.COORDINATOR,
                     name=letter.message,
                     machine=letter.sender,
@@ -237,12 +282,29 @@ class Coordinator:
     def commit(self) -> None:
         """The new generation is the one that serves; idempotent."""
         self._committed(self.change)
+        self._count()
+
+    def _expiry(self, state: str) -> None:
+        """Whoever asks without a reason given before asks because a deadline passed."""
+        if state == "asking" and not self.operation.record.error:
+            missing = {message: names for message, names in self._waited.items() if names}
+            text = "; ".join(f"{', '.join(names)} did not say `{message}`" for message, names in missing.items())
+            self.operation.failed(f"a deadline passed: {text or 'nobody is known to be late'}", "deadline")
+
+    def _count(self) -> None:
+        record = self.operation.record
+        committed = self._conductor.phase == "completing" or self._conductor.state == "done"
+        serving = self.change.members if committed else self.change.previous
+        self.operation.sizes(len(serving), sum(self._roster.lives((engine,)) for engine in serving))
+        if record.engines.keys() != self.change.roles.keys():
+            for engine in self.change.roles.keys() - record.engines.keys():
+                self.operation.heard(engine, "waiting")
 
     def _plan(self) -> wire.Plan:
         return wire.Plan(
             operation=self.operation.id,
             generation=self.operation.record.generation,
-            instance=self.operation.record.instance,
+            instance=self.operation.record.instance_id,
             sender=wire.COORDINATOR,
             protocol=self.change.protocol,
             members=self.change.members,
@@ -261,12 +323,18 @@ class Coordinator:
 
     def stop(self, role: str) -> None:
         """Step engines.stop: end the processes of a role; blocks until they are gone."""
-        engines = self._engines[role]
+        engines = [engine for engine in self._engines[role] if not self._stays(engine, role)]
+        self._roster.retire(set(self._engines[role]) - set(engines))
         for engine in engines:
             self._roster.send(engine, wire.Exit(sender=wire.COORDINATOR, operation=self.operation.id))
         self._roster.stop(engines)
         if self._launcher is not None:
             self._launcher.stop(engines)
+
+    def _stays(self, engine: str, role: str) -> bool:
+        """Whether an engine that left stays up: its process is not ours to end, or that was asked for."""
+        owned = self._launcher is not None and self._launcher.pid(engine) is not None
+        return role == "removing" and (self._keep_retired or not owned)
 
     def admit(self, role: str) -> None:
         """Step router.admit."""
@@ -275,8 +343,20 @@ class Coordinator:
         self._router.admit(self._engines[role])
 
     def retire(self, role: str) -> None:
-        """Step router.retire."""
+        """Step router.retire; if that was asked for, what they run is finished first (else it is handed over later)."""
         self._router.retire(self._engines[role])
+        if self.operation.record.drain:
+            self._drain(set(self._engines[role]))
+
+    def _drain(self, engines: set[str]) -> None:
+        limit = time.monotonic() + self.operation.record.drain_timeout
+        while (load := self._router.load()).keys() & engines and not self.operation.cancelled.wait(_LOOK / 4):
+            if time.monotonic() > limit:
+                left = sum(load.get(engine, 0) for engine in engines)
+                within = self.operation.record.drain_timeout
+                text = f"{left} requests of {', '.join(sorted(engines))} did not end within {within:g} s"
+                self.operation.failed(f"drain timeout: {text}; nothing was changed", "drain")
+                raise DrainExpired(text)
 
 
 class _Engines:

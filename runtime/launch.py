@@ -20,6 +20,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
 
+from .adopted import Adopted, adopt
+
 if TYPE_CHECKING:
     from .gpus import Seats
 
@@ -67,14 +69,16 @@ class Launcher:
     """Engine processes by engine id.
 
     All are started by one thread that lives until `close`: the kernel's signal comes when the *thread* that started a
-    process ends.
+    process ends. With `keep`, engines outlive this process by so many seconds, for another coordinator to adopt them.
     """
+
+    keep: float = 0.0
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None, seats: Seats | None = None) -> None:
         self._logs = logs
         self._seats = seats
         self._environment = {**os.environ, **ONE_THREAD, **(environment or {})}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes] | Adopted] = {}
         self._ended: dict[str, int] = {}
         self._wanted: queue.SimpleQueue[tuple[str, list[str], queue.SimpleQueue[BaseException | None]] | None] = (
             queue.SimpleQueue()
@@ -87,11 +91,26 @@ class Launcher:
         """Start `elasticfsm engine` in a process group of its own; its output goes to a log file. Does not wait."""
         command = [sys.executable, "-m", "elasticfsm", "engine", "--join", address, "--operation", operation]
         command += ["--engine-id", engine, "--parent", str(os.getpid())]
+        command += ["--keep", f"{self.keep:g}"] if self.keep else []
         answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._wanted.put((engine, command, answer))
         error = answer.get(timeout=30)
         if error is not None:
             raise error
+
+    def adopt(self, engine: str, pid: int) -> bool:
+        """Take over an engine process that a former coordinator started; False when there is none of that number."""
+        found = adopt(pid, engine)
+        if found is None:
+            return False
+        with self._lock:
+            self._processes[engine] = found
+        return True
+
+    def pids(self) -> dict[str, int]:
+        """The process ids of all engines that run here."""
+        with self._lock:
+            return {engine: process.pid for engine, process in self._processes.items()}
 
     def pid(self, engine: str) -> int | None:
         """The process id of an engine that was started here and runs."""
@@ -149,7 +168,7 @@ class Launcher:
             self._thread.join(5)
 
     @staticmethod
-    def _reap(process: subprocess.Popen[bytes], limit: float) -> None:
+    def _reap(process: subprocess.Popen[bytes] | Adopted, limit: float) -> None:
         try:
             process.wait(max(0.0, limit - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -21,6 +21,11 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     every slot is compared with the checkpoint after every rebalance and every switch. `device`: "cuda" puts engines on
     the machine's GPUs, fewest engines first, with bfloat16, NCCL and graphs. Every limit of time is multiplied by
     `timescale`, but not the `deadlines` given here: they replace the spec's.
+
+    With `keep` the deployment survives its coordinator: `directory` is not temporary, only one coordinator may use it
+    at a time, engines outlive that by so many seconds, and `Deployment.resume` takes them over. `keep_retired`: an
+    engine that left stays up until it is told to end. `cooldown`: seconds between two operations. `drain_timeout`: for
+    the requests of leaving engines, when they shall be finished instead of handed over.
     """
 
     slots: int = 0
@@ -41,6 +46,10 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     device: wire.Device = "cpu"
     dtype: wire.Dtype = "bfloat16"
     timescale: float = 1.0
+    keep: float = 0.0
+    keep_retired: bool = False
+    cooldown: float = 0.0
+    drain_timeout: float = 120.0
 
 
 class Status(msgspec.Struct, kw_only=True):

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from elasticfsm.errors import RequestRefused
+
 from . import wire
 
 Send = Callable[[str, wire.Mail], None]
@@ -23,6 +25,8 @@ class Member:
     heard: float = 0.0
     dead: str = ""
     stopped: bool = False
+    retired: bool = False
+    asked: float = 0.0
     status: wire.Status | None = None
     waiting: list[wire.Mail] = field(default_factory=list)
 
@@ -48,11 +52,57 @@ class Roster:
             first, self._next = self._next, self._next + count
         return [f"e{number}" for number in range(first, first + count)]
 
+    def free(self, engines: Iterable[str]) -> None:
+        """RequestRefused for an id, given by somebody else, under which an engine lives."""
+        with self._lock:
+            for engine in engines:
+                known = self._members.get(engine)
+                if known is not None and not known.dead and not known.stopped:
+                    raise RequestRefused(f"engine {engine} is here already; ids are unique")
+
+    @property
+    def next_id(self) -> int:
+        """The number of the next engine id."""
+        return self._next
+
+    def go_on(self, next_id: int) -> None:
+        """Continue the engine ids of a former coordinator."""
+        with self._lock:
+            self._next = max(self._next, next_id)
+
     def expect(self, engines: Iterable[str], operation: str) -> None:
         """These engines will announce themselves, each with this operation id."""
         with self._lock:
             for engine in engines:
                 self._members[engine] = Member(engine, operation)
+
+    def unknown(self, engine: str, every: float = 1.0) -> bool:
+        """Whether to ask an engine that we expect what it is: it spoke, but never said hello to us."""
+        with self._lock:
+            member = self._members.get(engine)
+            if member is None or member.here or member.dead or self._clock() - member.asked < every:
+                return False
+            member.asked = self._clock()
+        return True
+
+    def adopt(self, message: wire.Here) -> bool:
+        """An engine of a former coordinator said what it is; send what waited for it. False if it is not expected."""
+        with self._lock:
+            member = self._members.get(message.sender)
+            if member is None or member.dead:
+                return False
+            if member.here:
+                return True
+            member.pid, member.wake, member.heard = message.pid, message.wake, self._clock()
+            member.retired = message.role == "retired"
+            self._welcomed(member)
+        return True
+
+    def _welcomed(self, member: Member) -> None:
+        waiting, member.waiting = member.waiting, []
+        self._tell_wakes()
+        for each in waiting:
+            self._send(member.engine, each)
 
     def hello(self, message: wire.Hello, welcome: wire.Welcome) -> wire.Turned | None:
         """Let an engine in, welcome it and send what waited for it; or return why not."""
@@ -62,11 +112,8 @@ class Roster:
             if member is None or reason:
                 return wire.Turned(reason=reason, final=final)
             member.pid, member.wake, member.heard = message.pid, message.wake, self._clock()
-            waiting, member.waiting = member.waiting, []
             self._send(member.engine, welcome)
-            self._tell_wakes()
-            for each in waiting:
-                self._send(member.engine, each)
+            self._welcomed(member)
         return None
 
     @staticmethod
@@ -134,6 +181,13 @@ class Roster:
             for engine in engines:
                 if engine in self._members:
                     self._members[engine].stopped = True
+
+    def retire(self, engines: Iterable[str]) -> None:
+        """These engines stay up, but nobody needs them: whoever started them ends them."""
+        with self._lock:
+            for engine in engines:
+                if engine in self._members:
+                    self._members[engine].retired = True
 
     def get(self, engine: str) -> Member | None:
         """What is known of one engine."""

@@ -184,6 +184,11 @@ class Router:
             for stream in [stream for stream in self._open.values() if stream.owner in gone]:
                 self._hand_over(stream)
 
+    def void(self, count: int) -> None:
+        """So many requests of a former router were given up by their engines."""
+        with self._lock:
+            self.outcomes["failed"] += count
+
     def close(self, reason: str) -> None:
         """Fail everything that is open and refuse what comes."""
         with self._lock:

@@ -182,6 +182,33 @@ class Stopped(Message, frozen=True, kw_only=True):
     requests: tuple[tuple[str, int, int, str], ...]
 
 
+class Retire(Message, frozen=True, kw_only=True):
+    """The engine was asked to end and wants to be removed first, within so many seconds."""
+
+    within: float
+
+
+class Adopt(Message, frozen=True, kw_only=True):
+    """A coordinator that was started anew asks the engine what it is; `instance` is its own, `pid` its process."""
+
+    pid: int
+    store: str
+
+
+class Here(Message, frozen=True, kw_only=True):
+    """The answer: who the engine is, in which generation with which members it serves, and what runs on it.
+
+    What it had said in its last operations it says again after this. `lost` requests of the former router were given
+    up: nobody can receive their tokens any more.
+    """
+
+    pid: int
+    wake: str
+    role: str
+    members: tuple[str, ...]
+    lost: int = 0
+
+
 class Exit(Message, frozen=True, kw_only=True):
     """The engine shall end now."""
 
@@ -201,6 +228,9 @@ Mail = (  # any message
     | Submit
     | Tokens
     | Stopped
+    | Retire
+    | Adopt
+    | Here
     | Exit
 )
 

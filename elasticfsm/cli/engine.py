@@ -14,8 +14,10 @@ def engine(
     operation: Annotated[str, typer.Option(help="Id of the operation that this engine was started for.")],
     engine_id: Annotated[str, typer.Option(help="Stable id of this engine, such as a pod's name.")],
     parent: Annotated[int, typer.Option(help="End when this process is gone (its id); 0: never.")] = 0,
+    keep: Annotated[float, typer.Option(help="Seconds to wait for another coordinator when that is gone.", min=0)] = 0,
+    grace: Annotated[float, typer.Option(help="Seconds that SIGTERM leaves for the removal of the engine.", min=0)] = 60,
 ) -> None:
-    """Run one engine; it ends when the coordinator says so or on SIGTERM."""
+    """Run one engine until the coordinator says so. SIGTERM: remove it from the deployment, then end; twice: end now."""
     import importlib
 
     from elasticfsm.runtime.launch import die_with_parent, gently
@@ -23,10 +25,10 @@ def engine(
     # `run_engine` waits for these in a thread; blocked from the start, so that threads made by imports inherit it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     try:
-        if parent:
+        if parent and not keep:
             die_with_parent(parent)
         process = gently(lambda: importlib.import_module("elasticfsm.runtime.engine.process"))
-        code = process.run_engine(process.Joining(join, operation, engine_id, parent))
+        code = process.run_engine(process.Joining(join, operation, engine_id, parent, keep, grace))
     except BaseException:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # children inherit a mask: a refused call leaves none behind
         raise

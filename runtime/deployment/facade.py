@@ -8,28 +8,30 @@ with Deployment.start(model, size=2) as deployment:
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
 import msgspec
 
-from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
+from elasticfsm.errors import DeadlineExpired, EngineDied
 from elasticfsm.journal import Journal
 
 from .. import gpus, wire
-from ..coordinator import Change, Coordinator, Sizes, change
+from ..coordinator import Change, Coordinator, Sizes
 from ..engine.config import ModelConfig
 from ..engine.generated import open_checkpoint
 from ..experts import audit
 from ..experts.placement import Placement
 from ..experts.policy.removal import choose_leaving
 from ..launch import Launcher
+from ..ledger import Ledger, Standing
 from ..operation import Operation, Operations, new_id
-from ..options import Options, Status, default_slots, durations
+from ..options import Options, Status, default_slots
 from ..roster import Roster
 from ..router import Router, Stream
 from ..store import StoreServer
@@ -37,9 +39,14 @@ from ..transport import Hub, SocketDirectory
 from .counts import Counts
 from .deaths import conclude, watch
 from .intake import receive
+from .retirement import Retirements
+from .scaling import Wanted, begin
+from .takeover import refuse_survivors, standing_of, take_over
 
 POLL = 0.1  # seconds between two looks at processes and heartbeats
 START_SECONDS = 120.0
+
+log = logging.getLogger(__name__)
 
 
 class Deployment:
@@ -48,7 +55,7 @@ class Deployment:
     launchers: ClassVar[type[Launcher]] = Launcher
     journals_as: ClassVar[type[Journal]] = Journal
 
-    def __init__(self, model: Path | str, size: int, options: Options) -> None:
+    def __init__(self, model: Path | str, size: int, options: Options, standing: Standing | None = None) -> None:
         self.config = ModelConfig.read(model)
         checkpoint = open_checkpoint(model, self.config)  # a truncated file is refused here, before anything starts
         self._sums = audit.sums_of_model(checkpoint, self.config) if options.verify_experts else ()
@@ -58,22 +65,25 @@ class Deployment:
         self.sizes = Sizes(self.config.num_experts, slots, options.largest)
         self.sizes.check(size)
         self.instance = new_id("run")
-        self.members: tuple[str, ...] = ()
-        self.generation = 0
+        self.members: tuple[str, ...] = standing.members if standing is not None else ()
+        self.generation = standing.generation if standing is not None else 0
         self.failed = ""
+        self.retired: tuple[str, ...] = ()
         self.counts = Counts()
         self.samples, self.moved = self.counts.samples, self.counts.moved
         self.violations, self.counters = self.counts.violations, self.counts.counters
-        self.operations = Operations(self.instance)
         self.router = Router(self._submit)
+        self.retirements = Retirements()
         self._booted: set[str] = set()
         self._coordinator: Coordinator | None = None
+        self._thread: threading.Thread | None = None
+        self._kept: Standing | None = None
         self._closed = False
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._stack = contextlib.ExitStack()
         try:
-            self._open()
+            self._open(standing)
         except BaseException:
             self.close()
             raise
@@ -83,30 +93,57 @@ class Deployment:
         """Start `size` engines and wait until they serve; RequestRefused, ModelError or EngineDied when they cannot."""
         deployment = cls(model, size, options or Options())
         try:
+            deployment._listen()
             deployment._bootstrap(size)
         except BaseException:
             deployment.close()
             raise
         return deployment
 
-    def _open(self) -> None:
+    @classmethod
+    def resume(cls, directory: Path | str) -> Self:
+        """Take over the engines of a coordinator that is gone, and decide the operation that it left behind.
+
+        Blocks until every engine has said what it is, or is known to be dead. RequestRefused when there is nothing to
+        take over, or the other coordinator still lives.
+        """
+        return take_over(cls, Path(directory))
+
+    def _open(self, standing: Standing | None) -> None:
         options = self.options
         directory = Path(options.directory) if options.directory else self._own_directory()
-        self.journals = Path(options.journal) if options.journal else directory / "journal"
+        self.ledger = Ledger(directory)
+        if options.keep:
+            self.ledger.hold()
+            self._stack.callback(self.ledger.close)
+            if standing is None:
+                refuse_survivors(self.ledger)
+        self.operations = Operations(self.instance, self.ledger.write, self.ledger.past() if options.keep else [])
+        self.journals = Path(options.journal or (standing.journal if standing is not None else directory / "journal"))
         self.journals.mkdir(parents=True, exist_ok=True)
         self._journal = self.journals_as(self.journals, wire.COORDINATOR, self.instance)
         self._stack.callback(self._journal.close)
         self._store = StoreServer()
         self._stack.callback(self._store.close)
-        self._hub = Hub(options.address or f"ipc://{directory}/hub.sock")
+        address = standing.address if standing is not None else options.address
+        self._hub = Hub(address or f"ipc://{directory}/hub.sock")
         self.address = self._hub.address
+        self._stack.callback(self._close_hub)
         self.roster = Roster(self._hub.send)
+        self._launcher = self.launchers(self.journals, seats=gpus.seats() if options.device == "cuda" else None)
+        self._launcher.keep = options.keep
+        self._stack.callback(self._launcher.close)
+
+    def _listen(self) -> None:
+        """From here on engines are heard."""
         self._thread = threading.Thread(target=self._serve, name="hub", daemon=True)
         self._thread.start()
         self._stack.callback(self._stop_thread)
-        self._launcher = self.launchers(self.journals, seats=gpus.seats() if options.device == "cuda" else None)
-        self._stack.callback(self._launcher.close)
         self._stack.callback(self._end_engines)
+
+    def _close_hub(self) -> None:
+        if self._thread is None:  # else its thread did
+            self._hub.close()
 
     def _end_engines(self) -> None:
         for member in self.roster.living():  # also those that somebody else started
@@ -127,44 +164,46 @@ class Deployment:
         return self.router.submit(prompt, max_new_tokens, stop_tokens)
 
     def scale(
-        self, size: int, remove: Iterable[str] = (), operation: str = "", launch: bool | None = None
+        self,
+        size: int,
+        remove: Iterable[str] = (),
+        operation: str = "",
+        launch: bool | None = None,
+        *,
+        drain: bool = False,
+        add: Iterable[str] = (),
+        timeouts: Mapping[str, float] | None = None,
+        expected_instance: str = "",
+        urgent: bool = False,
     ) -> Operation:
         """Begin to grow or shrink to `size` engines; returns the handle at once.
 
-        With `launch` off (default: as the options say) somebody else starts the new engines: those among the record's
-        participants that are no members yet, each with `--join ADDRESS --operation ID --engine-id`.
+        With `launch` off (default: as the options say) somebody else starts the new engines: those that the record
+        adds, each with `--join ADDRESS --operation ID --engine-id`; `add` may name them. `drain`: requests of leaving
+        engines are finished instead of handed over. `timeouts`: seconds for `prepare`, `commit` and `drain`.
+        `urgent`: no cool-down.
 
-        RequestRefused for an impossible size, OperationRunning while another one runs; nothing was changed then. The
-        same request again joins the running operation. The same size is completed at once.
+        RequestRefused for an impossible size, OperationRunning while another one runs, Conflict for another instance
+        or in the cool-down; nothing was changed then. The same request again joins the running operation, or returns
+        the ended one of its id. The same size is completed at once.
         """
-        gone = tuple(remove)
+        wanted = Wanted(
+            size=size,
+            remove=tuple(remove),
+            add=tuple(add),
+            operation=operation,
+            launch=launch,
+            drain=drain,
+            timeouts=dict(timeouts or {}),
+            expected_instance=expected_instance,
+            urgent=urgent,
+        )
         with self._changed:
-            self._refuse(size, gone)
-            members = self.members
-            handle, fresh = self.operations.begin(
-                size, len(members), self.generation + (size != len(members)), operation, gone
-            )
-            if not fresh:
-                return handle
-            if size == len(members):
-                handle.moved("done", "completed")
-                return handle
-            made = change(members, size, self.roster.new_ids, gone or self.leaving(size))
-            self._coordinator = Coordinator(
-                handle,
-                made,
-                self.sizes,
-                self._store.address,
-                roster=self.roster,
-                launcher=self._launcher if (self.options.launch if launch is None else launch) else None,
-                router=self.router,
-                address=self.address,
-                journal=self._journal,
-                deadlines=durations(self.options, made.protocol),
-                committed=self._committed,
-            )
-            self._coordinator.begin()
-        return handle
+            return begin(self, wanted)
+
+    def retire(self, engine: str, within: float = 60.0) -> None:
+        """Remove an engine, now or as soon as no other operation runs; does not block."""
+        self.retirements.ask(engine, within)
 
     def leaving(self, size: int) -> tuple[str, ...]:
         """Who leaves when the deployment shrinks to `size` and the operator names nobody: who orphans fewest experts.
@@ -198,7 +237,12 @@ class Deployment:
             return
         self._closed = True
         self.router.close("the deployment was closed")
+        self._stack.callback(self._forget_standing)
         self._stack.close()
+
+    def _forget_standing(self) -> None:
+        if self.options.keep and self._kept is not None:
+            self.ledger.forget_standing()
 
     def __enter__(self) -> Self:
         return self
@@ -210,18 +254,20 @@ class Deployment:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _refuse(self, size: int, remove: tuple[str, ...]) -> None:
-        if self.failed or self._closed:
-            raise RequestRefused(f"the deployment has ended: {self.failed or 'closed'}; start it again")
-        self.sizes.check(size)
-        unknown = [engine for engine in remove if engine not in self.members]
-        running = self.operations.current
-        if running is not None and not running.ended:
-            return  # joins it, or is refused by the record
-        if unknown or (remove and len(self.members) - len(remove) != size):
-            raise RequestRefused(
-                f"cannot remove {', '.join(remove)} and have {size} engines; the members are {', '.join(self.members)}"
-            )
+    def _await_answers(self, engines: Iterable[str], within: float) -> list[str]:
+        """Wait until each of these engines has said what it is, or is dead; returns those that did not."""
+
+        def silent() -> list[str]:
+            known = {engine: self.roster.get(engine) for engine in engines}
+            return [engine for engine, each in known.items() if each is None or not (each.here or each.dead)]
+
+        with self._changed:
+            self._changed.wait_for(lambda: not silent(), within)
+            return silent()
+
+    def _answered(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _bootstrap(self, size: int) -> None:
         """The first generation: launch, plan without a protocol, wait until all have booted."""
@@ -252,12 +298,26 @@ class Deployment:
             absent = ", ".join(sorted(set(engines) - self._booted))
             raise DeadlineExpired(f"engines {absent} did not serve within {START_SECONDS:g} s")
         self.generation = 1
+        self._keep_standing()
         self.router.admit(engines)
 
     def _committed(self, made: Change) -> None:
         with self._changed:
             if self.members != made.members:
                 self.members, self.generation = made.members, self.generation + 1
+                self._keep_standing()
+
+    def _keep_standing(self) -> None:
+        """Have on disk who serves, if a later coordinator shall find it there."""
+        with self._changed:
+            standing = standing_of(self) if self.options.keep and self.generation else None
+            if standing is None or standing == self._kept or self._closed:
+                return
+            try:
+                self.ledger.write_standing(standing)
+                self._kept = standing
+            except OSError as error:
+                log.error("who serves could not be written: %s", error)
 
     def _submit(self, engine: str, message: wire.Submit) -> None:
         self.roster.send(engine, msgspec.structs.replace(message, sender=wire.COORDINATOR, instance=self.instance))
@@ -285,7 +345,8 @@ class Deployment:
     def _stop_thread(self) -> None:
         self._stopping.set()
         self._hub.ring()
-        self._thread.join(5)
+        if self._thread is not None:
+            self._thread.join(5)
 
     def _receive(self, engine: str, message: wire.Mail) -> None:
         receive(self, engine, message)
@@ -297,6 +358,8 @@ class Deployment:
 
     def _watch(self) -> None:
         watch(self)
+        self.retirements.tick(self)
+        self._keep_standing()
 
     def _fail(self, reason: str) -> None:
         """Say so to everybody who waits: the first reason stands, and open requests end by it."""

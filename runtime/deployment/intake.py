@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from elasticfsm.mailbox import Letter
@@ -18,10 +19,22 @@ def receive(deployment: Deployment, engine: str, message: wire.Mail) -> None:
     if isinstance(message, wire.Hello):
         _hello(deployment, message)
         return
+    if isinstance(message, wire.Here):
+        _here(deployment, message)
+        return
     status = message if isinstance(message, wire.Status) else None
+    if status is not None and status.instance not in ("", deployment.instance) and deployment.roster.unknown(engine):
+        _ask(deployment, engine)
+    elif status is None and message.instance not in ("", deployment.instance):
+        deployment._hub.drop("other instance")
+        return
     if not deployment.roster.heard(engine, status):
         deployment._hub.drop("unexpected engine")
         return
+    _act(deployment, engine, message)
+
+
+def _act(deployment: Deployment, engine: str, message: wire.Mail) -> None:
     match message:
         case wire.Tokens():
             deployment.router.tokens(engine, message.tokens)
@@ -34,6 +47,8 @@ def receive(deployment: Deployment, engine: str, message: wire.Mail) -> None:
             _letter(deployment, message)
         case wire.Booted():
             deployment._has_booted(engine)
+        case wire.Retire():
+            deployment.retirements.ask(engine, message.within)
         case wire.Failure():
             _failure(deployment, engine, message)
 
@@ -43,6 +58,26 @@ def _hello(deployment: Deployment, message: wire.Hello) -> None:
     turned = deployment.roster.hello(message, welcome)
     if turned is not None:
         deployment._hub.send(message.sender, turned)
+
+
+def _ask(deployment: Deployment, engine: str) -> None:
+    """An engine that we expect belonged to a former coordinator."""
+    adopt = wire.Adopt(
+        sender=wire.COORDINATOR, instance=deployment.instance, pid=os.getpid(), store=deployment._store.address
+    )
+    deployment._hub.send(engine, adopt)
+
+
+def _here(deployment: Deployment, message: wire.Here) -> None:
+    engine = message.sender
+    if message.instance != deployment.instance or not deployment.roster.adopt(message):
+        deployment._hub.drop("unexpected engine")
+        return
+    if deployment._launcher.pid(engine) is None and deployment.options.launch:
+        deployment._launcher.adopt(engine, message.pid)
+    deployment.router.void(message.lost)
+    deployment._journal.put("adopted", "", source=engine, of=message.operation, lost=message.lost)
+    deployment._answered()
 
 
 def settings(deployment: Deployment) -> wire.Settings:

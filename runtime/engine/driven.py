@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
@@ -39,6 +40,7 @@ class DrivenCore:
         self.settings = settings
         self.accepting = True
         self.steps = 0
+        self._switches = Switches()
         self._deliver = deliver
         self._give_back = give_back
 
@@ -66,6 +68,7 @@ class DrivenCore:
         result = self.step(generation)
         self._memory.window.add(self.engine.take_loads())
         self.steps += 1
+        self._switches.stepped(generation.number)
         if result.events:
             events = result.events
             self._deliver(tuple(Token(e.request_id, e.epoch, e.index, e.token, e.finished or "") for e in events))
@@ -92,6 +95,10 @@ class DrivenCore:
         if evicted:
             self._give_back(tuple((each.id, each.epoch, len(each.generated), "") for each in evicted))
 
+    def abandon(self) -> int:
+        """Drop every request between two steps, because nobody waits for its tokens; returns how many."""
+        return len(self.engine.scheduler.evict_all())
+
     # -- for the process ---------------------------------------------------------------------------------------
 
     def load(self, placement: Placement, rank: int) -> None:
@@ -110,9 +117,38 @@ class DrivenCore:
                 reason = str(refusal)
         self._give_back(((message.request, message.epoch, len(message.generated), reason),))
 
+    def gauges(self) -> dict[str, int]:
+        """What its metrics need beyond counts: blocks of the cache, switches and the last pause."""
+        pool = self.engine.scheduler.pool
+        return {
+            "kv_total": pool.total,
+            "kv_free": pool.free,
+            "switches": self._switches.count,
+            "pause_us": self._switches.pause_us,
+        }
+
     def counts(self) -> tuple[int, int]:
         """(running, waiting) requests."""
         return len(self.engine.scheduler.running), len(self.engine.scheduler.waiting)
+
+
+class Switches:
+    """The pause of each switch: from the end of the last step of one generation to the end of the next one's first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.count = 0
+        self.pause_us = 0
+        self._clock = clock
+        self._generation: int | None = None
+        self._ended = 0.0
+
+    def stepped(self, generation: int) -> None:
+        """A step of this generation has ended."""
+        now = self._clock()
+        if self._generation not in (None, generation):
+            self.count += 1
+            self.pause_us = int(1e6 * (now - self._ended))
+        self._generation, self._ended = generation, now
 
 
 class _Memory:

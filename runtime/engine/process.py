@@ -8,10 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Collection
 
 import torch
 
@@ -23,29 +20,21 @@ from .. import wire
 from ..control import Control, remove_socket_directory
 from ..elastic import Elastic, Eplb, Shape
 from ..experts.placement import Placement, PlacementWire
-from ..experts.state import ExpertState
 from ..faults.trigger import journal_for
 from ..interpreter import Operation
-from ..transport import Mailbox, check_address
+from ..transport import Mailbox
 from ..wakes import Wakes
 from ..weights.choice import Transfers
+from .adoption import Memory, Owner, here, world_size
+from .cores import core_for
 from .driven import DrivenCore
 from .faults import experts_with, hide_nixl, swap_experts
+from .joining import Joining, wake_address
 
 WELCOME_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 1.0
 IDLE_SECONDS = 0.5
 LAST_WORDS_SECONDS = 3.0  # for an operation to end here after serving broke
-
-
-@dataclass(frozen=True)
-class Joining:
-    """What an engine is told at its start: where to join, for which operation, under which id."""
-
-    address: str
-    operation: str
-    engine: str
-    parent: int = 0
 
 
 class EngineProcess:
@@ -61,11 +50,16 @@ class EngineProcess:
         self.elastic: Elastic | None = None
         self.core: DrivenCore | None = None
         self.failed = ""
+        self.leaving = False
         self._told_placement: Placement | None = None
-        mailbox = Mailbox(joining.address, _wake_address(joining), joining.engine)
+        self._memory = Memory()
+        self._owner = Owner(joining.parent, joining.keep)
+        mailbox = Mailbox(joining.address, wake_address(joining), joining.engine)
         self.mailbox = mailbox
         self.wakes = Wakes(mailbox)
-        self.control = Control(mailbox, self._receive, self._status, self._orphaned, joining.parent)
+        self.control = Control(
+            mailbox, self._receive, self._status, self._orphaned, 0 if joining.keep else joining.parent
+        )
 
     # -- control thread ----------------------------------------------------------------------------------------
 
@@ -82,8 +76,18 @@ class EngineProcess:
 
     def _status(self) -> wire.Mail | None:
         elastic, core = self.elastic, self.core
+        if self._owner.lost():
+            self._orphaned()
         if elastic is None or core is None:
-            return wire.Status(sender=self.joining.engine, role=self.role, states={}, step=0, running=0, waiting=0)
+            return wire.Status(
+                sender=self.joining.engine,
+                instance=self.instance,
+                role=self.role,
+                states={},
+                step=0,
+                running=0,
+                waiting=0,
+            )
         running, waiting = core.counts()
         self.wakes.again(_moment(elastic))
         return wire.Status(
@@ -96,7 +100,7 @@ class EngineProcess:
             step=core.steps,
             running=running,
             waiting=waiting,
-            counters=elastic.counters(),
+            counters=elastic.counters() | core.gauges() | {"size": world_size(elastic)},
             placement=self._changed_placement(elastic),
         )
 
@@ -110,8 +114,12 @@ class EngineProcess:
 
     def _orphaned(self) -> None:
         self.orphan = True
-        remove_socket_directory(self.joining.address)
+        self._remove_sockets()
         self.end()
+
+    def _remove_sockets(self) -> None:
+        if not self.joining.keep:  # else the directory is not temporary
+            remove_socket_directory(self.joining.address)
 
     def end(self) -> None:
         """Make the main loop end; from any thread or a signal handler."""
@@ -120,6 +128,21 @@ class EngineProcess:
         if elastic is not None:
             elastic.groups.cancel()
         self._nudge()
+
+    def asked_to_end(self) -> None:
+        """SIGTERM: an engine that serves asks to be removed first; any other, or the second time, it ends."""
+        serves = self.role not in ("starting", "waiting", "retired", "new")
+        if self.leaving or not serves:
+            self._told("it was told to end by a signal" if serves else "")
+            return
+        self.leaving = True
+        print(f"engine {self.joining.engine}: asks to be removed; the next signal ends it", file=sys.stderr, flush=True)
+        self._send(wire.Retire(within=self.joining.grace))
+
+    def _told(self, failure: str) -> None:
+        if failure and not self.ending.is_set():
+            self._fail(failure)
+        self.end()
 
     def _nudge(self) -> None:
         elastic = self.elastic
@@ -173,7 +196,7 @@ class EngineProcess:
         me = self.joining.engine
         journal, trigger = journal_for(settings.faults, settings.journal, me, self.instance)
         self.mailbox.tap = trigger.tap if trigger is not None else None
-        core, extra = _core_for(settings, lambda text: self._say(journal, text), self._deliver, self._give_back)
+        core, extra = core_for(settings, lambda text: self._say(journal, text), self._deliver, self._give_back)
         config = core.engine.config
         hide_nixl(settings.faults, me)
         transfers = Transfers(me, settings.transfer, lambda text: self._say(journal, text))
@@ -234,6 +257,27 @@ class EngineProcess:
                 self._bootstrap(message)
             case wire.Plan():
                 self._plan(message)
+            case wire.Adopt():
+                self._adopt(message)
+            case wire.Turned():
+                self.leaving = False  # the next signal asks again
+                print(f"engine {self.joining.engine}: stays: {message.reason}", file=sys.stderr, flush=True)
+
+    def _adopt(self, message: wire.Adopt) -> None:
+        """A new coordinator asks: what we are, and again what we had said; requests of the former router are void."""
+        core, elastic = self._core(), self._elastic()
+        lost = 0
+        if message.instance != self.instance:
+            lost = core.abandon()
+            self.instance = elastic.journal.instance = message.instance
+            elastic.journal.put("adopted", "", pid=message.pid, lost=lost)
+            self._told_placement = None
+            self._owner.adopted_by(message.pid)
+        self._send(here(elastic, self.role, self.mailbox.address, lost))
+        for said in self._memory.said():
+            self._send(said)
+        if self.leaving:
+            self._send(wire.Retire(within=self.joining.grace))
 
     def _bootstrap(self, plan: wire.Plan) -> None:
         core, elastic = self._core(), self._elastic()
@@ -244,6 +288,9 @@ class EngineProcess:
         self._send(wire.Booted(generation=plan.generation))
 
     def _plan(self, plan: wire.Plan) -> None:
+        machines, known = self._elastic().machines, plan.operation
+        if known in machines.ends or (machines.operation is not None and machines.operation.id == known):
+            return  # a coordinator that was started anew repeats it
         try:
             self._elastic().begin(plan)
         except RequestRefused as refusal:
@@ -259,6 +306,8 @@ class EngineProcess:
             self._send(wire.Failure(operation=operation.id, text=f"{self.role}: {error}"))
         core.accepting = not leaves
         self.role = "retired" if leaves or (self.role == "new" and end != "done") else "active"
+        if leaves and self.leaving:
+            self.end()  # this is what it was asked for
 
     # -- out ---------------------------------------------------------------------------------------------------
 
@@ -271,9 +320,9 @@ class EngineProcess:
     def _post(self, letter: Letter, peers: Collection[str]) -> None:
         stamp = {"operation": letter.operation, "generation": letter.generation, "instance": self.instance}
         if not peers and letter.receiver.endswith(".coordinator"):
-            self._send(
-                wire.Protocol(name=letter.message, machine=letter.sender, receiver=letter.receiver, **stamp)  # type: ignore[arg-type]
-            )
+            said = wire.Protocol(name=letter.message, machine=letter.sender, receiver=letter.receiver, **stamp)  # type: ignore[arg-type]
+            self._memory.note(said)
+            self._send(said)
         if peers:
             wake = wire.Wake(
                 name=letter.message,
@@ -309,7 +358,7 @@ class EngineProcess:
                 print(f"engine {self.joining.engine}: not freed: {', '.join(left)}", file=sys.stderr, flush=True)
         self.control.stop()
         if self.joining.parent and os.getppid() != self.joining.parent:
-            remove_socket_directory(self.joining.address)  # its owner is gone and cannot do it
+            self._remove_sockets()  # its owner is gone and cannot do it
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -322,20 +371,6 @@ class EngineProcess:
         if self.elastic is None:
             raise RequestRefused("the engine was not welcomed yet")
         return self.elastic
-
-
-def _core_for(settings: wire.Settings, say: Callable[[str], None], *ways: Any) -> tuple[DrivenCore, dict[str, Any]]:
-    """The core for the device of the settings, and what the library has to know of it."""
-    if settings.device == "cpu":
-        return DrivenCore(settings, *ways), {}
-    from .driven_gpu import LIMITS, GpuDriven, on_gpu
-
-    core = GpuDriven(settings, *ways)
-
-    def wrap(adapters: dict[str, object], state: ExpertState) -> None:
-        on_gpu(adapters, state, core.stream, settings.transfer, say)
-
-    return core, {"backend": "nccl", "limits": LIMITS, "wrap": wrap}
 
 
 def _moment(elastic: Elastic) -> tuple[int, int, int]:
@@ -355,14 +390,6 @@ def _letter(message: wire.Protocol | wire.Wake) -> Letter:
     )
 
 
-def _wake_address(joining: Joining) -> str:
-    """Where peers wake this engine: beside the coordinator's socket, or a free port of the same host."""
-    parts = urlsplit(check_address(joining.address))
-    if parts.scheme == "ipc":
-        return f"{joining.address.rpartition('/')[0]}/{joining.engine}.sock"
-    return f"tcp://{parts.hostname}:*"
-
-
 def run_engine(joining: Joining) -> int:
     """The whole life of an engine process; returns its exit code. Main thread only: it blocks and awaits signals."""
     ends = {signal.SIGTERM} if joining.parent else {signal.SIGTERM, signal.SIGINT}
@@ -377,5 +404,7 @@ def run_engine(joining: Joining) -> int:
 def _end_on(ends: set[signal.Signals], process: EngineProcess) -> None:
     """Wait for signals in a thread: a handler on the main loop must not take the locks that the loop may hold."""
     while True:
-        signal.sigwait(ends)
-        process.end()
+        if signal.sigwait(ends) == signal.SIGTERM:
+            process.asked_to_end()
+        else:
+            process.end()

@@ -76,17 +76,27 @@ class Conductor:
 
     def begin(self) -> None:
         """The operator asked for the operation: the machine starts at the next turn."""
-        journal: Any = self._journal
-        journal.operation = self.operation.id
-        self._journal.put(
-            "operation.begin",
-            self.program.coordinator,
-            protocol=self.program.name,
-            role="coordinator",
-            engines={role: list(ids) for role, ids in self.engines.items()},
-        )
+        self._say("operation.begin")
         (message,) = self._seat.machine.spec.starts
         self.deliver(self._letter(message, "operator", "operator"))
+
+    def resume(self, state: str, launched: Collection[str], gone: Collection[str]) -> None:
+        """The coordinator was started anew: its machine stands in `state`; these engines were launched, these are gone.
+
+        Letters may have been delivered before. To be called once, instead of `begin`, before the first turn.
+        """
+        self._say("operation.resume")
+        self._launched.update(launched)
+        self._gone.update(gone)
+        self._seat.stand(state)
+
+    def _say(self, event: str) -> None:
+        journal: Any = self._journal
+        journal.operation = self.operation.id
+        engines = {role: list(ids) for role, ids in self.engines.items()}
+        self._journal.put(
+            event, self.program.coordinator, protocol=self.program.name, role="coordinator", engines=engines
+        )
 
     def cancel(self) -> None:
         """The operator wants the operation undone; whether that is still possible the engines decide."""

@@ -31,6 +31,9 @@ MESSAGES = [
     wire.Submit(request="r1", epoch=2, prompt=(1, 2), max_new_tokens=3, generated=(4,), **STAMP),
     wire.Tokens(step=4, tokens=(wire.Token("r1", 2, 0, 65, "stop"),), **STAMP),
     wire.Stopped(requests=(("r1", 2, 5, ""),), **STAMP),
+    wire.Retire(within=60.0, **STAMP),
+    wire.Adopt(pid=7, store="127.0.0.1:1", **STAMP),
+    wire.Here(pid=7, wake="ipc:///tmp/w", role="active", members=("e0", "e1"), lost=2, **STAMP),
     wire.Exit(**STAMP),
 ]
 
