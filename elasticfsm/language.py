@@ -97,6 +97,8 @@ class Edit(msgspec.Struct, forbid_unknown_fields=True):
     before: str | None = None
     after: str | None = None
     thread: Literal["background", "foreground", "steps"] | None = None
+    states: dict[str, State] | None = None
+    starts: dict[str, str] | None = None
 
 
 class Patch(msgspec.Struct, forbid_unknown_fields=True):

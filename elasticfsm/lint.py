@@ -14,7 +14,7 @@ from elasticfsm.protocol import Machine, Protocol, State, load
 from elasticfsm.reading import Document, Place, read
 from elasticfsm.usable import ABOUT_MESSAGES, COORDINATOR, place_of, place_of_guard
 
-BY_OTHERS = frozenset({"died"})  # the watchdog sends it in the name of the dead; no machine does
+BY_OTHERS = frozenset({"died", "lost"})  # the watchdog sends it in the name of the dead; no machine does
 SAME_FOR_ALL = ("rendezvous", "agree")  # steps whose answer is the same on every member
 
 

@@ -3,11 +3,13 @@
 An edit stands `at: role.state` (or `role.phase`, for the exits that its states share, if no state has that name).
 `leave` sets or adds ways out, `sends` replaces what is sent, `add STEP` and `move STEP` place a step `before` or
 `after` another one (without either: at the end), `thread` moves the list to another thread, `drop` removes a step, a
-guard, or with `drop: state` the whole state.
+guard, or with `drop: state` the whole state. At `role.phase` or `role.ends`, `states` adds or replaces whole states; at
+a role, `starts` sets what a message starts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from elasticfsm import language
@@ -20,7 +22,7 @@ from elasticfsm.steps import PROPERTIES, SPEC
 
 FAULTY = SPEC / "faulty"
 THREADS = ("background", "foreground", "steps")
-VERBS = ("leave", "sends", "add", "drop", "move", "thread")
+VERBS = ("leave", "sends", "add", "drop", "move", "thread", "states", "starts")
 
 
 def load_patch(path: Path | str) -> tuple[language.Patch, Document]:
@@ -38,12 +40,17 @@ def patched(patch: language.Patch, document: Document) -> Program:
     """The program of a protocol after a patch; raises `SpecError` that names what an edit did not find."""
     source = read(find(patch.of))
     file = parse(source)
-    for number, edit in enumerate(patch.edits):
-        _apply(file, edit, document, ("edits", number))
+    edited(file, patch.edits, document, ("edits",))
     try:
         return compile_protocol(resolve(file, source))
     except SpecError as error:
         raise SpecError(f"{document.path}: after its edits {patch.of} cannot be used:\n{error}") from error
+
+
+def edited(file: language.File, edits: Sequence[language.Edit], document: Document, place: Place) -> None:
+    """Applies edits to a parsed file; raises `SpecError` that names what one of them did not find."""
+    for number, edit in enumerate(edits):
+        _apply(file, edit, document, (*place, number))
 
 
 def shipped_patches() -> list[Path]:
@@ -59,6 +66,12 @@ def _apply(file: language.File, edit: language.Edit, document: Document, place: 
     if role not in file.machines:
         raise document.wrong(place, f"no role `{role}` in {file.protocol}; {nearest(role, list(file.machines))}")
     machine = file.machines[role]
+    if edit.starts is not None and not name:
+        machine.starts.update(edit.starts)
+        return
+    if edit.states is not None and (name in machine.phases or name == "ends"):
+        (machine.ends if name == "ends" else machine.phases[name].states).update(edit.states)
+        return
     named = any(name in phase.states for phase in machine.phases.values())
     if name in machine.phases and not named and edit.leave is not None:
         machine.phases[name].leave.update(edit.leave)
@@ -133,4 +146,4 @@ def _written(step: language.Step) -> str:
     return step if isinstance(step, str) else ": ".join(next(iter(step.items())))
 
 
-__all__ = ["FAULTY", "load_patch", "patched", "shipped_patches"]
+__all__ = ["FAULTY", "edited", "load_patch", "patched", "shipped_patches"]

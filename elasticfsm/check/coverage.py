@@ -135,7 +135,7 @@ def _sendable(program: Program, receiver: str, message: str, sent: set[tuple[str
         return True
     if "outside" in senders and (faults or not program.coordinator):
         return faults
-    if faults and message == "died":
+    if faults and message in ("died", "lost"):
         return True
     return any((message, sender) in sent for sender in senders)
 

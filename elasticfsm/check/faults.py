@@ -54,10 +54,36 @@ class Faults:
             told.append(paid)
             told.extend(self._lost(state, paid, 0))
             told.extend(self._doubled(state, paid))
+            told.extend(self._half_sent(state, paid))
         told.extend(self._deaths(state))
         if self._restart >= 0 and self.world.regime.restart and self.world.bosses[state[0]].down:
             told.append(self._restarted(state))
         return told
+
+    def _half_sent(self, state: State, sent: Transition) -> Iterator[Transition]:
+        """The same transition when its sender dies in the middle of sending: some messages are out, some are not."""
+        target = sent.target
+        if not self._left(target[0], CRASH) or over(self.world, state):
+            return
+        out = list(self._messages(state, target))
+        if len(out) < 2:
+            return
+        died = self._died_sending(state, sent)
+        for chosen in range(1, (1 << len(out)) - 1):
+            moved = died
+            for index, (place, _, said) in enumerate(out):
+                if not chosen >> index & 1:
+                    moved = (*moved[:place], self._without(moved[place], said, place), *moved[place + 1 :])
+            told = f"{sent.said}, and dies before all its messages are out"
+            yield sent._replace(target=moved, tag=sent.tag | FAULT, said=told)
+
+    def _died_sending(self, state: State, sent: Transition) -> State:
+        target, who = sent.target, sent.who
+        if who == BOSS:
+            return (self._boss_dies(target[0]), *target[1:])
+        local = self.world.locals[target[who + 1]]
+        spent = self._spend(target[0], CRASH, mourned(self.world, local, self.world.bosses[state[0]]))
+        return (spent, *target[1 : who + 1], self._dies(target[who + 1]), *target[who + 2 :])
 
     def _left(self, number: int, kind: int) -> bool:
         return self.world.bosses[number].spent[kind] < self.world.regime.budgets[kind]

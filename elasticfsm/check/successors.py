@@ -246,6 +246,8 @@ class Successors:
                 after[other + 1] = self.change("release", state[other + 1], place, outcome.result)
             if outcome.void:
                 after[-1] = self._void(after[-1], members)
+                for other in members if self.world.tables.wake_mail else ():
+                    after[other + 1] = self._change("quiet", after[other + 1])
             again = self._release(tuple(after), place, step)
             found.extend((then, later or outcome) for then, later in again)
         return found
@@ -271,6 +273,8 @@ class Successors:
             return released(self.world, local, *how)  # type: ignore[arg-type]
         if local.dead and what in ("order", "launch"):
             return local
+        if what == "quiet":
+            return local._replace(inbox=local.inbox & ~self.world.tables.wake_mail)
         if what == "order":
             return local._replace(inbox=local.inbox | int(how[0]))  # type: ignore[call-overload]
         if what == "heard":

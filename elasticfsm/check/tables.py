@@ -118,6 +118,11 @@ class Tables:
         standby = self.facts.bits.get("standby joined", 0)
         self.joins = frozenset(step.name for step in self.steps() if step.provides & standby)
         self.wakes = tuple(number for (message, _), number in self.mail.peers.items() if message in program.waves)
+        self.wake_mail = sum(
+            bit
+            for (message, sender, _), bit in self.mail.inbox.items()
+            if message in program.waves and sender == coordinator
+        )
         self.wave_ends = frozenset(program.waves.values())
 
     def steps(self) -> list[StepTable]:
