@@ -10,6 +10,7 @@ a role, `starts` sets what a message starts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 from elasticfsm import language
@@ -70,7 +71,7 @@ def _apply(file: language.File, edit: language.Edit, document: Document, place: 
         machine.starts.update(edit.starts)
         return
     if edit.states is not None and (name in machine.phases or name == "ends"):
-        (machine.ends if name == "ends" else machine.phases[name].states).update(edit.states)
+        (machine.ends if name == "ends" else machine.phases[name].states).update(deepcopy(edit.states))
         return
     named = any(name in phase.states for phase in machine.phases.values())
     if name in machine.phases and not named and edit.leave is not None:

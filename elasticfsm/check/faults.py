@@ -46,6 +46,10 @@ class Faults:
 
     def more(self, state: State, found: list[Transition]) -> list[Transition]:
         """All transitions of a state: those found, without the ones that no budget allows, and those with a fault."""
+        return [*self.around(state, found), *self.beyond(state)]
+
+    def around(self, state: State, found: list[Transition]) -> list[Transition]:
+        """These transitions, and what may go wrong in them; looks at the coordinator and at what they change."""
         told: list[Transition] = []
         for transition in found:
             paid = self._paid(transition)
@@ -55,7 +59,11 @@ class Faults:
             told.extend(self._lost(state, paid, 0))
             told.extend(self._doubled(state, paid))
             told.extend(self._half_sent(state, paid))
-        told.extend(self._deaths(state))
+        return told
+
+    def beyond(self, state: State) -> list[Transition]:
+        """What happens to a system without its doing: deaths, a restart."""
+        told = list(self._deaths(state))
         if self._restart >= 0 and self.world.regime.restart and self.world.bosses[state[0]].down:
             told.append(self._restarted(state))
         return told
