@@ -18,8 +18,7 @@ def fired(graph: Graph) -> set[Edge]:
     taken = [move for move in graph.successors.moves() if id(move) in graph.fired]
     for move in (*taken, *graph.successors.settled.passed):
         found.update(move.edges)
-    used = {number for state in graph.states for number in state[1:-1]}
-    for number in used:
+    for number in graph.locals():
         for _, plain in graph.successors.known[number].plain:
             found.update(plain.edges)
     return found | (_alike(graph.world, found) if graph.reduced else set())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from elasticfsm.check import paths
 from elasticfsm.check.forget import Forget
 from elasticfsm.check.moves import ENVIRONMENT
 from elasticfsm.check.reduce import Alone, symmetry
@@ -46,6 +48,27 @@ class Graph:
         """How many transitions were explored."""
         return len(self.targets)
 
+    def locals(self) -> set[int]:
+        """The numbers of all local states that stand in some state."""
+        return {number for state in self.states for number in state[1:-1]}
+
+    @cached_property
+    def backward(self) -> paths.Backward:
+        """The transitions sorted by target."""
+        return paths.reverse(self)
+
+    def backwards(self, goals: Iterable[int], closed: int) -> bytearray:
+        """For each state 1 if a goal can be reached from it without a transition that has one of these tags."""
+        return paths.backwards(self, goals, closed)
+
+    def forwards(self, closed: int) -> bytearray:
+        """For each state 1 if it can be reached from the first one without a transition that has one of these tags."""
+        return paths.forwards(self, closed)
+
+    def leaving(self, tags: int) -> list[int]:
+        """The states out of which a transition with one of these tags leads, in order."""
+        return paths.leaving(self, tags)
+
 
 def explore(
     world: World,
@@ -59,7 +82,7 @@ def explore(
     world.forget = Forget(world) if reduced else None
     world.bold = reduced and bold and not world.regime.faults
     successors = Successors(world, Alone(world) if reduced and alone else None)
-    graph = Graph(world, successors, _canonical(world, successors) if reduced else lambda state: state, reduced)
+    graph = Graph(world, successors, settled_form(world, successors) if reduced else lambda state: state, reduced)
     graph.service = Service(world, successors.known) if world.regime.faults and world.operation else None
     with _no_collector():
         try:
@@ -71,7 +94,8 @@ def explore(
     return graph
 
 
-def _canonical(world: World, successors: Successors) -> Callable[[State], State]:
+def settled_form(world: World, successors: Successors) -> Callable[[State], State]:
+    """Maps a state to the one that stands for all that are alike under the reductions."""
     sort, settled, last = symmetry(world), successors.settled, world.count + 1
 
     def canonical(state: State) -> State:
@@ -94,7 +118,7 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
         state = states[place]
         alone = successors.alone(state) if graph.reduced else None
         found = [alone] if alone else successors.all(state)
-        _look(graph, place, state, found, alarmed)
+        look(graph, place, state, found, alarmed)
         for transition in found:
             target = canonical(transition[0])
             fired.add(id(transition[1]))
@@ -117,7 +141,7 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
             return
 
 
-def _look(graph: Graph, place: int, state: State, found: list[Transition], alarmed: bool) -> None:
+def look(graph: Graph, place: int, state: State, found: list[Transition], alarmed: bool) -> None:
     """Judges a state by itself: invariants, agreement, ends, deadlock."""
     known = graph.successors.known
     ends = graph.world.end_of_boss(state[0])

@@ -16,8 +16,8 @@ class Ranks(dict[int, int]):
 
     def __missing__(self, number: int) -> int:
         local = self._world.locals[number]
-        named = local._replace(stands=tuple(self._named(stand) for stand in local.stands))  # type: ignore[arg-type]
-        digest = blake2b(repr(tuple(named)).encode(), digest_size=8).digest()
+        stands = [self._named(stand) for stand in local.stands]
+        digest = blake2b(repr((*local._replace(stands=()), stands)).encode(), digest_size=8).digest()
         rank = self[number] = int.from_bytes(digest, "big") >> 2
         return rank
 

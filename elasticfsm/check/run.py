@@ -29,6 +29,7 @@ class Options:
     reduced: bool = True
     quick: bool = False
     max_states: int = MAX_STATES
+    engine: str = "auto"
 
 
 @dataclass
@@ -140,7 +141,9 @@ def _check(one: Checked, options: Options, console: Console) -> None:
                 status.update(f"{label}: {states:,} states")
 
             tell(0)
-            found = run(task.program, task.engines, task.regime, options.reduced, options.max_states, tell)
+            found = run(
+                task.program, task.engines, task.regime, options.reduced, options.max_states, tell, options.engine
+            )
         one.runs.append(found)
     if not one.must:
         thorough = not options.sizes and not options.quick and all(found.complete for found in one.runs)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from elasticfsm.check.coverage import fired
-from elasticfsm.check.explore import Graph, explore
+from elasticfsm.check.engine import explored
+from elasticfsm.check.explore import Graph
 from elasticfsm.check.facts import Facts, strip_all
 from elasticfsm.check.liveness import blocked, stranded, uncommitted
 from elasticfsm.check.moves import Edge
@@ -59,10 +60,11 @@ def run(
     reduced: bool = True,
     limit: int | None = None,
     progress: Callable[[int], None] | None = None,
+    engine: str = "auto",
 ) -> Run:
-    """Explores one world and judges every property that applies to it."""
+    """Explores one world and judges every property that applies to it; `engine` is one of `ENGINES`."""
     began = time.perf_counter()
-    graph = explore(World(program, sizes, regime), reduced, limit, progress)
+    graph = explored(World(program, sizes, regime), reduced, limit, progress, engine)
     found = Run(
         protocol=program.name,
         sizes="+".join(map(str, sizes.values())),

@@ -30,9 +30,12 @@ def check(
     max_states: Annotated[
         int, typer.Option("--max-states", min=1, help="Give up a run beyond this many states.")
     ] = 6_000_000,
+    engine: Annotated[
+        str, typer.Option("--engine", help="plain, vector (numpy), or auto: vector where there are many states.")
+    ] = "auto",
 ) -> None:
     """Explore every reachable interleaving of protocols; exit 1 if one is refuted or a patch is not."""
     from elasticfsm.check.run import Options, check
 
-    options = Options(list(sizes or []), not unreduced, quick, max_states)
+    options = Options(list(sizes or []), not unreduced, quick, max_states, engine)
     raise typer.Exit(check(list(specs or []), list(patch or []), options, as_json=json))

@@ -1,0 +1,44 @@
+"""Which explorer runs: the plain one, the vectorised one (numpy), or the one that is faster at this size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from elasticfsm.check.explore import Graph, explore
+from elasticfsm.check.world import World
+from elasticfsm.errors import SpecError
+
+ENGINES = ("auto", "plain", "vector")
+SMALL = 20_000  # up to so many states the plain explorer is not slower
+
+
+def explored(
+    world: World,
+    reduced: bool = True,
+    limit: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    engine: str = "auto",
+) -> Graph:
+    """Explores a world; `auto` begins plainly and starts anew with numpy when there are more than `SMALL` states.
+
+    Both explorers reach the same states. Raises `SpecError` for an unknown engine, or if numpy is missing.
+    """
+    if engine not in ENGINES:
+        raise SpecError(f"engine `{engine}`: expected one of {', '.join(ENGINES)}")
+    numpy = find_spec("numpy") is not None
+    if engine == "vector" and not numpy:
+        raise SpecError("the vectorised explorer needs numpy: install it, or use --engine plain")
+    if engine == "vector" and world.regime.faults:
+        raise SpecError(f"the vectorised explorer knows no faults yet ({world.regime}): use --engine plain")
+    if engine == "plain" or not numpy or world.regime.faults:
+        return explore(world, reduced, limit, progress)
+    if engine == "auto":
+        fresh = World(world.program, world.sizes, world.regime)
+        graph = explore(world, reduced, SMALL if limit is None else min(limit, SMALL), progress)
+        if graph.complete or (limit is not None and limit <= SMALL):
+            return graph
+        world = fresh
+    from elasticfsm.check.vector.explore import explore as by_levels
+
+    return by_levels(world, reduced, limit, progress)
