@@ -27,6 +27,7 @@ NCCL = (NcclEndpoint, NcclGroup)
 BACKENDS: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
     "gloo": dict.fromkeys(KINDS, GLOO),
     "nccl": {**dict.fromkeys(KINDS, GLOO), "ep": NCCL, ROWS: NCCL},
+    "world": {"world": GLOO},  # that one alone, anew
 }
 
 _GRACE = 0.5  # seconds that a cancelled creation gets to end by itself before it is left to the reaper
@@ -34,13 +35,17 @@ _GRACE = 0.5  # seconds that a cancelled creation gets to end by itself before i
 
 @dataclass(frozen=True)
 class Plan:
-    """Who will be in a generation: `members` are engine ids in rank order, `me` is this engine's."""
+    """Who will be in a generation: `members` are engine ids in rank order, `me` is this engine's.
+
+    `renewal` counts how often a group of a generation that exists already is created anew.
+    """
 
     operation: str
     number: int
     members: tuple[str, ...]
     me: str
     store: str
+    renewal: int = 0
 
     def __post_init__(self) -> None:
         if not self.operation or "/" in self.operation:
@@ -58,7 +63,7 @@ class Plan:
     @property
     def prefix(self) -> str:
         """Where this generation's keys live in the store; the operation id comes first."""
-        return f"{self.operation}/{self.number}"
+        return f"{self.operation}/{self.number}" + (f".{self.renewal}" if self.renewal else "")
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,7 @@ class Elastic:
         )
         self.experts.seconds = base.deadlines["layer"]
         self.experts.planned = self.cadence.planned
+        self.experts.renew_world = self.groups.renew_world
         self._audit = Audit(eplb.sums, journal)
         self.experts.offer()
         loads = Loads(self.experts)

@@ -23,7 +23,9 @@ NAMES = ("active", "standby", "retired")
 class Generation:
     """Four groups over the same ordered members; ranks are per generation, engine ids are stable.
 
-    On a GPU `ep` is a group of the device, and `rows`, another one, moves expert rows beside `eplb`.
+    `world` is for what is sent from one engine to another: weights before the switch, expert rows after it, both only
+    by p2p. So a row that does not come costs no collective, and the group may be made anew (`renew_world`). On a GPU
+    `ep` is a group of the device, and `rows`, another one, moves expert rows beside `eplb`.
     """
 
     number: int
@@ -35,6 +37,7 @@ class Generation:
     ep: Group | NcclGroup
     eplb: Group
     rows: NcclGroup | None = None
+    renewals: int = 0
 
     @property
     def world_size(self) -> int:
@@ -125,6 +128,25 @@ class Groups:
         }
         with self._lock:
             setattr(self, name, Generation(plan.number, plan.operation, plan.members, plan.rank, **groups))
+
+    def renew_world(self, name: str, within: float) -> None:
+        """Replace the world group of a generation by a new one; every member calls it after the same step.
+
+        Blocks until all have, at most twice `within` seconds. Raises GroupError when the group cannot be made: the
+        generation then keeps the one it has, which is closed, and every other group.
+        """
+        old = self.need(name)
+        old.renewals += 1
+        old.world.cut("rows that it should have moved did not come")
+        me = old.members[old.rank]
+        plan = Plan(old.operation, old.number, old.members, me, self._store, old.renewals)
+        limits = Limits(within, within, self.limits.step)
+        ((backend, wires),) = Creation(plan, limits, self._host, "world").result(self._cancelled, self.reaper)
+        size, label = len(old.members), f"world.{name}"
+        step = self.limits.step
+        old.world = Group(
+            label, backend, old.rank, size, wires=wires, reaper=self.reaper, watch=self._watch, within=step
+        )
 
     def join(
         self, name: str = "standby", within: float = 5.0, facts: Mapping[str, int] | None = None

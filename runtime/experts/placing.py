@@ -40,8 +40,7 @@ class Loads:
         tensor = torch.cat([local, torch.tensor([int(state.failed)])])
         state.members(name).eplb.all_reduce(tensor, "sum", state.seconds)
         if int(tensor[-1]):
-            state.transfer.renew()
-            state.failed, state.renewed = False, True
+            state.renew(name)
         self.total = tensor[:-1].reshape(state.layers, state.experts).numpy()
 
     def need(self) -> LoadArray:

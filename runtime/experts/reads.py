@@ -44,7 +44,7 @@ class Reads:
                 own = self._state.memory.slot_tensors(layer, move.source % self._state.slots_per_rank)
                 for new, old in zip(row.tensors, own, strict=True):
                     new.copy_(old)
-        route = Route(self._generation.eplb, self._generation.members)
+        route = Route(self._generation.world, self._generation.members)
         self._prepared.run(self._numbers[layer], self._outgoing(layer, moves), deadline, route)
         return staged
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from elasticfsm.errors import PlacementError
+from elasticfsm.errors import GroupError, PlacementError
 
 from ..deadline import Cancelled
 from ..group import Group
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .reads import Reads
 
 Mode = Literal["spread", "evacuate"]
+RENEW_SECONDS = 5.0  # for all members to meet on a new group; they come from the same collective
 
 
 class ExpertMemory(Protocol):
@@ -84,6 +86,7 @@ class ExpertState:
     planned: Callable[[], None] = lambda: None
     bids: Callable[[], Sequence[int]] = tuple
     heard: Callable[[Sequence[int]], None] = lambda largest: None
+    renew_world: Callable[[str, float], None] = lambda name, within: None
     tally: Tally = field(default_factory=Tally)
     placement: Placement | None = None
     shared: Placement | None = None
@@ -165,6 +168,18 @@ class ExpertState:
         self.tally.broken += failed
         self.tally.rebalances += not failed
         self.ended(self, "broken" if failed else "rebalance")
+
+    def renew(self, name: str) -> None:
+        """Go on under names, and on a group for rows, that no failed read has touched; all members after the same step.
+
+        Blocks for seconds at most, and only by p2p. When the group cannot be made no row moves until the next one can,
+        which every read says in a TransferError; serving goes on.
+        """
+        self.transfer.renew()
+        self.failed, self.renewed = False, True
+        if self.transfer.kind == "p2p":
+            with suppress(GroupError):
+                self.renew_world(name, RENEW_SECONDS)
 
     def layer_moves(self) -> list[Move]:
         """Return the moves of the layer in hand, alike on every rank."""
