@@ -8,7 +8,7 @@ DEMO     ?=
 ORACLE   ?=
 TESTS    ?= tests
 
-.PHONY: help demo test check oracle fuzz vllm bench lint format draw install tools clean
+.PHONY: help demo test check conform oracle fuzz vllm bench lint format draw install tools clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -24,6 +24,9 @@ test: install tools  ## lint, stale diagrams, all tests (CPU)
 
 check: install  ## explore every shipped protocol and every faulty one
 	$(BIN)/elasticfsm check
+
+conform: install  ## every edge that the checker explored, walked on the real interpreters, conductor and monitors
+	$(BIN)/elasticfsm conform
 
 oracle: install  ## SPIN judges every protocol and patch as well; exit 1 if it disagrees (ORACLE="--sizes 2+1")
 	@command -v spin >/dev/null && command -v gcc >/dev/null || tools/system-packages spin gcc libc6-dev

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from elasticfsm.check.coordinator import BossMove
@@ -29,11 +29,16 @@ class Plain:
     world: World
     successors: Successors = field(init=False)
     state: State = field(init=False)
+    stale: int = 0  # wakes of the old generation at engines that have switched: void, whatever the wave
 
     def __post_init__(self) -> None:
         self.world.forget, self.world.bold = None, False
         self.successors = Successors(self.world)
-        self.state = self.world.initial()
+        self.begin()
+
+    def begin(self) -> None:
+        """Back to the start."""
+        self.state, self.stale = self.world.initial(), 0
 
     def follow(self, world: World, step: Transition, before: State) -> Act:
         """Takes the move that a step of another world (the reduced one) is, and tells it as a micro-step."""
@@ -46,8 +51,34 @@ class Plain:
     def take(self, step: Transition) -> Act:
         """Takes one of its own transitions."""
         told = act(self.world, step, self.state)
+        self._age(step)
         self.state = step.target
         return told
+
+    def view(self) -> View:
+        """Where it stands, in the words of a stage."""
+        return view_of(self.world, (*self.state[:-1], self.state[-1] & ~self.stale))
+
+    def _age(self, step: Transition) -> None:
+        move, mail = step.move, step.target[-1]
+        if isinstance(move, Move):
+            switched = {who for who in range(self.world.count) if self._switched(step.target, who)}
+            if step.who in switched and not self._switched(self.state, step.who):
+                self.stale |= mail & self._to({step.who})
+            if move.peers:
+                sent = mail & self._to(range(self.world.count), move.peers, step.who)
+                self.stale = self.stale & ~sent | (0 if step.who in switched else sent & self._to(switched))
+        self.stale &= mail
+
+    def _switched(self, state: State, who: int) -> bool:
+        return self.world.locals[state[who + 1]].switched
+
+    def _to(self, receivers: Iterable[int], messages: Iterable[int] | None = None, sender: int | None = None) -> int:
+        """The bits of messages to some engines; all messages and all senders by default."""
+        count = self.world.count
+        numbers = range(len(self.world.tables.mail.peers)) if messages is None else messages
+        senders = range(count) if sender is None else [sender]
+        return sum(1 << (m * count + to) * count + who for m in numbers for to in receivers for who in senders)
 
 
 def signature(world: World, step: Transition, before: State) -> Signature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from elasticfsm.check.coordinator import BossMove
@@ -26,6 +27,7 @@ class Trace:
     property: str
     steps: list[tuple[State, Transition]] = field(default_factory=list)
     last: State = ()
+    world: World | None = None
 
     def lines(self, world: World) -> list[str]:
         """The trace in words."""
@@ -38,7 +40,7 @@ def trace_to(graph: Graph, name: str, place: int, transition: Transition | None 
     path = [place]
     while graph.parents[path[-1]] >= 0:
         path.append(graph.parents[path[-1]])
-    trace = Trace(name, last=graph.world.initial())
+    trace = Trace(name, last=graph.world.initial(), world=graph.world)
     _settle(graph, trace)
     for number in reversed(path[:-1]):
         _walk(graph, trace, graph.states[number])
@@ -48,19 +50,39 @@ def trace_to(graph: Graph, name: str, place: int, transition: Transition | None 
     return trace
 
 
+def step_to(graph: Graph, state: State, goal: State, move: int = 0, said: str = "", name: str = "") -> Transition:
+    """The transition that leads to a state of the graph, from one that symmetry has not sorted.
+
+    `move` and `said` choose one of several (the move by its `id`), `name` one that refutes this property.
+    """
+    return next(
+        step
+        for step in graph.successors.all(state)
+        if graph.canonical(step.target) == goal
+        and (not name or name in step.bad)
+        and (not move or (id(step.move), step.said) == (move, said))
+    )
+
+
+def settle(graph: Graph, state: State) -> Iterator[Transition]:
+    """What the reduction passes over in a state, one by one."""
+    yield from graph.successors.settle(state) if graph.reduced else ()
+
+
+def heard(graph: Graph, state: State) -> State:
+    """The state without messages that nobody can take any more, as the states of the graph are."""
+    return graph.successors.heard_mail(state) if graph.reduced else state
+
+
 def _walk(graph: Graph, trace: Trace, goal: State, name: str = "") -> None:
     """Takes the transition that leads to a state of the graph, and that refutes a property if one is named."""
-    taken = next(
-        step
-        for step in graph.successors.all(trace.last)
-        if graph.canonical(step.target) == goal and (not name or name in step.bad)
-    )
+    taken = step_to(graph, trace.last, goal, name=name)
     trace.steps.append((trace.last, taken))
-    trace.last = taken.target
+    trace.last = heard(graph, taken.target)
 
 
 def _settle(graph: Graph, trace: Trace) -> None:
-    for step in graph.successors.settle(trace.last) if graph.reduced else ():
+    for step in settle(graph, trace.last):
         trace.steps.append((trace.last, step))
         trace.last = step.target
 

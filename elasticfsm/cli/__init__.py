@@ -20,6 +20,7 @@ from elasticfsm.errors import ElasticError
 COMMANDS = {
     "demo": "demo",
     "check": "check",
+    "conform": "conform",
     "draw": "draw",
     "lint": "lint",
     "schema": "schema",

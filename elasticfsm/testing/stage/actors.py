@@ -91,7 +91,9 @@ class Engine:
         self.present = founder or not stage.launches
         self.alive = True
         self.runs: Seat | None = None  # whose foreground list the main loop runs
+        self.own = ""  # the machine of the operation
         self.asked = ""  # the message of the environment that is there now
+        self.due = False
         self.board, self.journal = Board(), Record()
         self.monitor = Monitor(name, self.journal, clock=stage.nanoseconds)
         self.performer = Performer(name, stage.laws, stage.gates, self.board, self.monitor)
@@ -122,13 +124,33 @@ class Engine:
             self.interpreter.begin(program.name, role, Operation(OPERATION, 1, members, stage.deadlines))
             own = self.interpreter._own
             if own is not None:
-                self.own = own
+                self.own = own.name
                 self.held = {own.name: Held(own, stage.clock, stage.gates.tell), **self.held}
 
     @property
     def wanted(self) -> bool:
         """Whether some machine waits for a vote."""
         return self.interpreter.wants()
+
+    def sort(self) -> None:
+        """Letters that have arrived are put into the mailboxes, as at the begin of a pass of the main loop.
+
+        Not inside a list: a wake of the next wave must not meet one of the wave that ends with this step.
+        """
+        if not self.main.idle:
+            return
+        one = self.interpreter
+        operation = one.operation.id if one.operation else ""
+        with one._changed:
+            while one._inbox:
+                one.mail.sort(one._inbox.popleft(), one._program, operation, one.ends)
+
+    def outside(self, seat: Seat) -> str:
+        """The guard of a message from the environment that is there."""
+        there = {"request": self.performer.requests > 0, "due": self.due}
+        ways = seat.at.leave if seat.at is not None else ()
+        found = (w.guard for w in ways if w.guard.kind == "received" and w.guard.name in self.stage.environment)
+        return next((str(guard) for guard in found if there.get(guard.name)), "")
 
     def seats(self) -> list[Seat]:
         """The seats of its machines, its own first."""
@@ -229,10 +251,22 @@ class Boss:
         self.held = {self.conductor._seat.name: Held(self.conductor._seat, stage.clock, stage.gates.tell)}
         self.conductor.begin()
 
+    wanted = False
+
     @property
     def seat(self) -> Seat:
         """Its seat."""
         return self.conductor._seat
+
+    def sort(self) -> None:
+        """Letters that have arrived are put into the mailbox."""
+        with self.conductor._changed:
+            while self.conductor._inbox:
+                self.conductor._sort(self.conductor._inbox.popleft())
+
+    def outside(self, seat: Seat) -> str:
+        """What the environment sends to it; the operator speaks for himself."""
+        return ""
 
     def look(self, held: Held, act: Act) -> None:
         """The machine looks at its guards; its next list begins."""

@@ -25,6 +25,7 @@ class Network:
     def __init__(self, stage: Stage, merge: bool) -> None:
         self.letters: list[Sent] = []
         self.heard: Callable[[str, Sent], None] = lambda what, sent: None
+        self.holds: dict[str, Callable[[Sent], bool]] = {}
         self._stage = stage
         self._merge = merge
 
@@ -45,6 +46,10 @@ class Network:
             and (sent.letter.receiver, sent.letter.message) == (machine, message)
             and sender in ("", sent.letter.engine)
         ]
+
+    def flows(self, sent: Sent) -> bool:
+        """Whether a letter arrives by itself; a script may hold messages back."""
+        return not any(held(sent) for held in self.holds.values())
 
     def deliver(self, sent: Sent, keep: bool = False) -> None:
         """One letter arrives; with `keep` a copy of it stays on its way."""

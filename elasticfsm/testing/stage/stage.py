@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from elasticfsm.compile import Program
 from elasticfsm.errors import ElasticError
-from elasticfsm.seat import Cancel, Seat
+from elasticfsm.seat import Cancel, Job, Seat
+from elasticfsm.steps import COLLECTIVE
 from elasticfsm.testing.stage.act import COORDINATOR, Act
 from elasticfsm.testing.stage.actors import Boss, Engine, base_of
 from elasticfsm.testing.stage.gates import Gates, Standing
@@ -141,6 +142,48 @@ class Stage:
             self._take(actor, held, act)
         else:
             self._go(actor, held, act)
+
+    def actions(self) -> list[Act]:
+        """What the real objects would do by themselves, one micro-step for each thread that is not waiting.
+
+        Letters on their way arrive first; a guard is the one that the interpreter would take, with its own precedence.
+        """
+        for sent in list(self.network.letters):
+            if self.network.flows(sent):
+                self.network.deliver(sent)
+        return [act for actor in self.actors() for act in self._possible(actor)]
+
+    def _possible(self, actor: Engine | Boss) -> Iterator[Act]:
+        if isinstance(actor, Engine) and not (actor.present and actor.alive):
+            return
+        actor.sort()
+        for name, held in actor.held.items():
+            seat, free = held.seat, actor.main.idle or held.seat.threaded
+            if isinstance(actor, Engine) and name == actor.own and actor.ended():
+                continue
+            if free and (guard := held.way(actor.wanted) or actor.outside(seat)):
+                yield Act(actor.name, name, "takes", guard)
+            elif free and isinstance(actor, Engine) and held.would_begin() and self.at(seat) is None:
+                if not actor.blocked(seat) and seat.job is not None:
+                    yield from self._first(actor, name, seat.job)
+            elif (standing := self.at(seat)) is not None and seat.job is not None:
+                yield from self._on(actor, name, seat.job.cancel, standing)
+
+    def _first(self, actor: Engine, machine: str, job: Job) -> Iterator[Act]:
+        """The begin of a foreground list, unless its first step would wait."""
+        step = job.steps[0]
+        if step.meaning.means != "await" or not self.laws.missing(actor.name, step, "awaits"):
+            yield Act(actor.name, machine, "enters" if step.meaning.means in COLLECTIVE else "does", str(step))
+
+    def _on(self, actor: Engine | Boss, machine: str, cancel: Cancel, standing: Standing) -> Iterator[Act]:
+        step, meeting = standing.step, actor.performer.inside.get(cancel)
+        if step.meaning.means == "wait":
+            meeting = actor.performer.posted.get(step.argument)
+        if meeting is not None and self.laws.broken(meeting):
+            yield Act(actor.name, machine, "fails", str(step), "closing")
+        elif not self.waits(actor.name, cancel, standing):
+            enters = step.meaning.means in COLLECTIVE
+            yield Act(actor.name, machine, "leaves" if standing.inside else "enters" if enters else "does", str(step))
 
     def _take(self, actor: Engine | Boss, held: Held, act: Act) -> None:
         if not actor.main.idle and not held.seat.threaded:

@@ -1,0 +1,47 @@
+"""`elasticfsm conform`: what the checker explored, walked on the real interpreters and monitors."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+SIZES = {1: ["1", "2", "3"], 2: ["1+1"]}  # by how many roles a protocol has
+
+
+def conform(
+    specs: Annotated[list[str] | None, typer.Argument(help="Protocols by name or path; default: all shipped.")] = None,
+    sizes: Annotated[
+        list[str] | None, typer.Option("--sizes", help="Engines of each role, as in 2+1; may be repeated.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Cover edges within this many of the start; default: all.")
+    ] = None,
+    walks: Annotated[
+        int, typer.Option("--walks", min=0, help="Walks at random through all interleavings, on top.")
+    ] = 20,
+    cancel: Annotated[bool, typer.Option("--cancel", help="The operator may cancel at any moment.")] = False,
+    max_states: Annotated[
+        int, typer.Option("--max-states", min=1, help="Explore no more; then edges are covered as far as all were.")
+    ] = 20_000,
+) -> None:
+    """Walk every edge of the explored graph on the real objects and compare each state; exit 1 if they part."""
+    from elasticfsm.check.conform import conform as walked
+    from elasticfsm.check.world import Regime, sizes_of
+    from elasticfsm.compile import compile_protocol
+    from elasticfsm.protocol import load, shipped
+
+    logging.getLogger("elasticfsm.runtime.interpreter").setLevel(logging.CRITICAL)  # steps are told to fail
+    programs = [compile_protocol(load(name)) for name in specs or shipped()]
+    todo = [(program, text) for program in programs for text in sizes or SIZES.get(len(program.roles), ["1+1+1"])]
+    engines = [sizes_of(program, text) for program, text in todo]
+    for (program, text), numbers in zip(todo, engines, strict=True):
+        found = walked(program, numbers, Regime(cancel=cancel), steps, walks, limit=max_states)
+        bound = "" if found.within is None else f" within {found.within} steps of the start"
+        typer.echo(
+            f"{program.name} {text}, {found.regime}: {found.edges:,} edges of {found.states:,} states{bound}: "
+            f"{found.walks} walks ({found.steps:,} micro-steps), {found.random_walks} random walks "
+            f"({found.random_steps:,}); every state the same; {found.overruled} times the interpreter would have "
+            f"preferred another enabled guard; {found.seconds:.1f} s"
+        )
