@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from elasticfsm.check.collectives import buried
-from elasticfsm.check.coordinator import BossMove
+from elasticfsm.check.coordinator import BossMove, decides
 from elasticfsm.check.moves import FAULT, Move, joined
 from elasticfsm.check.tables import NEW, OLD
 from elasticfsm.check.world import CRASH, DONE, DUPLICATE, LOSS, RUNNING, Boss, Local, Stand, State, World
@@ -265,15 +265,26 @@ def mourned(world: World, local: Local, boss: Boss) -> bool:
     """Whether the death of this engine costs the service: it is a member of the generation that serves.
 
     An engine of the old generation is one until it stops to serve. A new one is one as soon as its join succeeded; with
-    `strict` only once the coordinator has written down that it commits.
+    `strict` only once it has said `switched`, or the coordinator has decided to commit.
     """
     role = world.tables.roles[local.role]
     serving = [stand for table, stand in zip(world.machines[local.role], local.stands, strict=True) if table.serving]
     if role in world.tables.members(OLD):
         return not serving or any(stand is not None for stand in serving)
-    if role not in world.tables.members(NEW) or (world.regime.strict and not boss.journal & DONE):
+    if role not in world.tables.members(NEW) or (world.regime.strict and not decided(world, boss) and not _said(world, local)):
         return False
     return local.switched or joined(world, local)
+
+
+def _said(world: World, local: Local) -> bool:
+    """Whether this engine has told the coordinator that it has switched."""
+    name = world.machines[local.role][0].name
+    return bool(local.outbox & world.tables.mail.outbox.get(("switched", name), 0))
+
+
+def decided(world: World, boss: Boss) -> bool:
+    """Whether the coordinator commits: it wrote that down, or it has no other way left."""
+    return bool(boss.journal & DONE) or (boss.stand is not None and decides(world, boss.stand.state) == DONE)
 
 
 OUTSIDE = 256  # bits of an outbox are shifted by this where both boxes of an engine are spoken of
