@@ -99,16 +99,47 @@ class Edit(msgspec.Struct, forbid_unknown_fields=True):
     thread: Literal["background", "foreground", "steps"] | None = None
     states: dict[str, State] | None = None
     starts: dict[str, str] | None = None
+    replace: str | None = None
+    by: Step | None = None
+    put: dict[str, str | list[str] | None] | None = None
+    within: str | None = None
+    serves: bool | None = None
+
+
+class Under(msgspec.Struct, forbid_unknown_fields=True):
+    """What may go wrong while a patch is explored; the words of `elasticfsm check`."""
+
+    cancel: bool = False
+    crashes: int = 0
+    losses: int = 0
+    duplicates: int = 0
+    failures: int = 0
+    expiry: Literal["off", "perfect", "eventual", "arbitrary"] = "off"
+    restart: bool = False
+    again: bool = False
+    strict: bool = False
+    device: Literal["concurrent", "in_order"] = "concurrent"
 
 
 class Patch(msgspec.Struct, forbid_unknown_fields=True):
-    """A small edit of a protocol that makes it wrong, and the property that must refute it."""
+    """A small edit of a protocol that makes it wrong, and the property that must refute it.
+
+    `inside` names a protocol that stands on `of` and is explored with it. `facts` and `steps` are words that only this
+    patch needs, as in a vocabulary file. `after` is the public report that it is made after. Without `under` and
+    `sizes` it is explored without faults, then with a cancel, at growing sizes.
+    """
 
     patch: Name
     of: str
     says: str
     refuted: str
     edits: list[Edit]
+    after: str = ""
+    inside: str = ""
+    facts: dict[str, str] = {}
+    steps: dict[str, StepMeaning] = {}
+    under: Under | None = None
+    sizes: list[str] = []
 
 
 def schema() -> dict[str, Any]:

@@ -3,8 +3,10 @@
 An edit stands `at: role.state` (or `role.phase`, for the exits that its states share, if no state has that name).
 `leave` sets or adds ways out, `sends` replaces what is sent, `add STEP` and `move STEP` place a step `before` or
 `after` another one (without either: at the end), `thread` moves the list to another thread, `drop` removes a step, a
-guard, or with `drop: state` the whole state. At `role.phase` or `role.ends`, `states` adds or replaces whole states; at
-a role, `starts` sets what a message starts.
+guard, or with `drop: state` the whole state, `replace STEP` puts `by` in its place, `serves` tells whether forward
+steps begin there. At `role.phase` or `role.ends`, `states` adds or replaces whole states, `within` names another
+deadline; at a role, `starts` sets what a message starts. At `messages`, `groups`, `votes`, `waves` or `deadlines`,
+`put` sets entries, or takes away those that are empty.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from elasticfsm import language
 from elasticfsm.compile import Program, compile_protocol
 from elasticfsm.errors import SpecError
 from elasticfsm.finding import nearest
-from elasticfsm.protocol import find, parse, resolve
+from elasticfsm.protocol import find, load, parse, resolve
 from elasticfsm.reading import Document, Place, read
-from elasticfsm.steps import PROPERTIES, SPEC
+from elasticfsm.steps import PROPERTIES, SPEC, extended, name_beside
 
 FAULTY = SPEC / "faulty"
 THREADS = ("background", "foreground", "steps")
-VERBS = ("leave", "sends", "add", "drop", "move", "thread", "states", "starts")
+VERBS = ("leave", "sends", "add", "drop", "move", "thread", "states", "starts", "replace", "put", "within", "serves")
+TABLES = ("messages", "groups", "votes", "waves", "deadlines")
 
 
 def load_patch(path: Path | str) -> tuple[language.Patch, Document]:
@@ -43,7 +46,12 @@ def patched(patch: language.Patch, document: Document) -> Program:
     file = parse(source)
     edited(file, patch.edits, document, ("edits",))
     try:
-        return compile_protocol(resolve(file, source))
+        words = name_beside(source.path, file.vocabulary)
+        file.vocabulary = extended(words, patch.facts, patch.steps, document) if patch.steps else file.vocabulary
+        protocol = resolve(file, source)
+        return (
+            compile_protocol(load(patch.inside), {patch.of: protocol}) if patch.inside else compile_protocol(protocol)
+        )
     except SpecError as error:
         raise SpecError(f"{document.path}: after its edits {patch.of} cannot be used:\n{error}") from error
 
@@ -64,24 +72,47 @@ def _apply(file: language.File, edit: language.Edit, document: Document, place: 
     if len(verbs) != 1:
         raise document.wrong(place, f"expected one of {', '.join(VERBS)}, found {' and '.join(verbs) or 'none'}")
     role, _, name = edit.at.partition(".")
-    if role not in file.machines:
+    if edit.put is not None and edit.at in TABLES:
+        _put(file, edit.at, edit.put)
+    elif role not in file.machines:
         raise document.wrong(place, f"no role `{role}` in {file.protocol}; {nearest(role, list(file.machines))}")
-    machine = file.machines[role]
+    elif not _whole(file.machines[role], name, edit):
+        states = _home(file.machines[role], name, document, place)
+        if edit.drop == "state":
+            del states[name]
+        else:
+            _edit(states[name], edit, document, place)
+
+
+def _whole(machine: language.Machine, name: str, edit: language.Edit) -> bool:
+    """Whether the edit was one of a machine or of a phase; then it is made."""
+    phase = machine.phases.get(name)
+    named = any(name in other.states for other in machine.phases.values())
     if edit.starts is not None and not name:
         machine.starts.update(edit.starts)
+    elif edit.states is not None and (phase is not None or name == "ends"):
+        (machine.ends if phase is None else phase.states).update(deepcopy(edit.states))
+    elif phase is not None and edit.within is not None:
+        phase.within = edit.within
+    elif phase is not None and not named and edit.leave is not None:
+        phase.leave.update(edit.leave)
+    elif phase is not None and not named and edit.drop is not None and edit.drop in phase.leave:
+        del phase.leave[edit.drop]
+    else:
+        return False
+    return True
+
+
+def _put(file: language.File, table: str, entries: dict[str, str | list[str] | None]) -> None:
+    if table == "votes":
+        file.votes = [vote for vote in file.votes if vote not in entries] + [vote for vote in entries if entries[vote]]
         return
-    if edit.states is not None and (name in machine.phases or name == "ends"):
-        (machine.ends if name == "ends" else machine.phases[name].states).update(deepcopy(edit.states))
-        return
-    named = any(name in phase.states for phase in machine.phases.values())
-    if name in machine.phases and not named and edit.leave is not None:
-        machine.phases[name].leave.update(edit.leave)
-        return
-    states = _home(machine, name, document, place)
-    if edit.drop == "state":
-        del states[name]
-        return
-    _edit(states[name], edit, document, place)
+    found = getattr(file, table)
+    for name, value in entries.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = float(value) if table == "deadlines" else value  # type: ignore[arg-type]
 
 
 def _home(machine: language.Machine, name: str, document: Document, place: Place) -> dict[str, language.State]:
@@ -110,6 +141,11 @@ def _edit(state: language.State, edit: language.Edit, document: Document, place:
         del steps[_find(steps, edit.drop, document, place)]
     elif edit.add is not None:
         _insert(state, edit.add, edit, document, place)
+    elif edit.serves is not None:
+        state.serves = edit.serves
+    elif edit.replace is not None:
+        steps = _list(state, document, place)[1]
+        steps[_find(steps, edit.replace, document, place)] = edit.by or ""
     elif edit.move is not None:
         steps = _list(state, document, place)[1]
         step = steps.pop(_find(steps, edit.move, document, place))
@@ -117,8 +153,6 @@ def _edit(state: language.State, edit: language.Edit, document: Document, place:
 
 
 def _insert(state: language.State, step: language.Step, edit: language.Edit, document: Document, place: Place) -> None:
-    if state.background is state.foreground is state.steps is None:
-        raise document.wrong(place, "the state has no list of steps; add one with `thread` in the protocol first")
     steps = _list(state, document, place)[1]
     if edit.before is not None:
         steps.insert(_find(steps, edit.before, document, place), step)

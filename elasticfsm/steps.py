@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from elasticfsm.language import StepMeaning, Vocabulary
 from elasticfsm.reading import Document, read
@@ -29,6 +32,7 @@ PROPERTIES = (
     "decided_once",
     "in_doubt",
 )
+_MADE: dict[str, Vocabulary] = {}
 
 
 @cache
@@ -51,13 +55,33 @@ def vocabulary(path: Path = SPEC / "steps.yaml") -> Vocabulary:
 
 def vocabulary_at(name: str) -> Vocabulary:
     """The vocabulary of that name: a path, relative to the shipped specs, or the shipped one if it is empty."""
+    if name in _MADE:
+        return _MADE[name]
     return vocabulary(SPEC / name) if name else vocabulary()
+
+
+def made(changed: Vocabulary) -> str:
+    """Gives a name to a vocabulary that stands in no file: a patch adds to one, a mutant takes something from it."""
+    name = f"made:{hashlib.sha256(msgspec.json.encode(changed, order='deterministic')).hexdigest()[:16]}"
+    _MADE[name] = changed
+    return name
+
+
+def extended(name: str, facts: dict[str, str], steps: dict[str, StepMeaning], document: Document) -> str:
+    """The name of a vocabulary with more facts and steps in it, or with other ones; both as in a vocabulary file."""
+    if not facts and not steps:
+        return name
+    known = vocabulary_at(name)
+    both = Vocabulary({**known.facts, **facts}, {**known.steps, **steps})
+    for step, meaning in steps.items():
+        _check_meaning(document, step, meaning, both.facts)
+    return made(both)
 
 
 def name_beside(path: Path, vocabulary_file: str) -> str:
     """The name of a vocabulary that a protocol file gives; the same on every machine for shipped ones."""
-    if not vocabulary_file:
-        return ""
+    if not vocabulary_file or vocabulary_file in _MADE:
+        return vocabulary_file
     beside = (path.parent / vocabulary_file).resolve()
     shipped = SPEC.resolve()
     return beside.relative_to(shipped).as_posix() if beside.is_relative_to(shipped) else str(beside)
