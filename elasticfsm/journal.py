@@ -1,7 +1,8 @@
 """What happened in one engine: one JSON line per event, in one file per engine, written beside the work.
 
 `put` only appends to a queue (under a microsecond); a thread encodes and writes every few hundredths of a second, and
-`flush` does so at once. A killed process loses what was put within that time; `sync` loses nothing.
+`flush` does so at once. A killed process loses what was put within that time; `sync` loses nothing. What the disk
+refuses is kept and tried again, up to a limit, and nobody who only puts events hears of it; `sync` raises.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
 }
 
 _DELAY = 0.05  # seconds between two batches of the writer thread
+_KEPT = 4 * 1024 * 1024  # bytes that wait for a disk which takes nothing; events beyond are lost and counted
+
+
+class JournalFull(ElasticError):
+    """The disk did not take what had to be on it; the text says which file, and why."""
 
 
 class Journal:
@@ -59,6 +65,9 @@ class Journal:
         self.instance = instance
         self.operation = ""
         self.generation = 0
+        self.fault: OSError | None = None  # why the last write failed
+        self.lost = 0  # events that no disk has taken and that are not kept any more
+        self._unwritten = b""
         self._clock = clock
         self._wall = time.time_ns() - clock()
         self._queue: deque[tuple[int, str, int, str, str, Event]] = deque()
@@ -67,7 +76,7 @@ class Journal:
         self._due = threading.Event()
         self._writing = threading.Lock()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("ab")
+        self._file = self.path.open("ab", buffering=0)
         self._thread = threading.Thread(target=self._write, name=f"journal {engine}", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -80,18 +89,36 @@ class Journal:
             self._due.set()
 
     def flush(self) -> None:
-        """Writes all that was put before; returns when the operating system has it."""
+        """Writes all that was put before; returns when the operating system has it, or refuses it."""
         with self._writing:
-            lines = self._encode()
-            if lines and not self._file.closed:
-                self._file.write(b"\n".join(lines) + b"\n")
-                self._file.flush()
+            self._save()
 
     def sync(self) -> None:
-        """Writes all that was put before; returns when the disk has it."""
-        self.flush()
+        """Writes all that was put before; returns when the disk has it. JournalFull when it does not take it."""
         with self._writing:
-            os.fsync(self._file.fileno())
+            try:
+                self._save()
+                if self.fault is None:
+                    os.fsync(self._file.fileno())
+            except OSError as error:
+                self.fault = error
+            if self.fault is not None:
+                raise JournalFull(f"{self.path}: {self.fault.strerror}; what must be on disk is not") from self.fault
+
+    def _save(self) -> None:
+        lines = self._encode()
+        if self._file.closed:
+            return
+        if len(self._unwritten) > _KEPT:
+            self.lost += len(lines)
+        elif lines:
+            self._unwritten += b"\n".join(lines) + b"\n"
+        self.fault = None
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+        except OSError as error:  # a full disk is no reason to stop an engine
+            self.fault = error
 
     def close(self) -> None:
         """Writes everything and ends the thread; idempotent. What is put afterwards is lost."""

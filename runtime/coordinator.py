@@ -15,7 +15,7 @@ import msgspec
 
 from elasticfsm.compile import Program, program
 from elasticfsm.errors import ElasticError, RequestRefused
-from elasticfsm.journal import Journal
+from elasticfsm.journal import Journal, JournalFull
 from elasticfsm.mailbox import Letter
 
 from . import wire
@@ -193,7 +193,10 @@ class Coordinator:
     def write(self) -> None:
         """Step journal.write: the record as it stands, on disk before the next phase begins."""
         self._moved()
-        self.operation.keep()
+        try:
+            self.operation.keep()
+        except OSError as error:
+            raise JournalFull(f"the record of {self.operation.id} was not written: {error.strerror}") from error
         record: dict[str, object] = msgspec.to_builtins(self.operation.status())
         self._journal.put(
             "record", self._conductor.program.coordinator, state=self._conductor.state, **_renamed(record)
@@ -266,7 +269,10 @@ class Coordinator:
     def _absent(self, engine: str) -> bool:
         """Whether an engine that shall end has not even come; it never will, and nobody waits for its answer."""
         member = self._roster.get(engine)
-        if member is None or member.here or not self._roster.bury(engine, "told to end before it announced itself"):
+        if member is None:  # the launch failed before it was expected
+            self._conductor.died(engine)
+            return True
+        if member.here or not self._roster.bury(engine, "told to end before it announced itself"):
             return False
         if self._launcher is not None:
             self._launcher.kill(engine)

@@ -59,6 +59,7 @@ class Link:
         self._pause = FIRST
         self._again = float("inf")
         self._heard = 0.0
+        self.met = 0.0  # when the peer was heard of last
 
     def stamp(self, data: bytes, tracked: bool, now: float) -> bytes:
         """The envelope for a message that goes out now; if it is tracked, the message is kept."""
@@ -74,6 +75,7 @@ class Link:
 
     def accept(self, envelope: Envelope, now: float) -> bool:
         """Note what an envelope says; whether the message in it is to be delivered."""
+        self.met = now
         if envelope.source != self._peer:
             self._meet(envelope.source)
         if envelope.target == self.end:

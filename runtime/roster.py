@@ -23,6 +23,7 @@ class Member:
     pid: int = 0
     wake: str = ""
     heard: float = 0.0
+    expected: float = 0.0
     dead: str = ""
     stopped: bool = False
     retired: bool = False
@@ -74,7 +75,7 @@ class Roster:
         """These engines will announce themselves, each with this operation id."""
         with self._lock:
             for engine in engines:
-                self._members[engine] = Member(engine, operation)
+                self._members[engine] = Member(engine, operation, expected=self._clock())
 
     def unknown(self, engine: str, every: float = 1.0) -> bool:
         """Whether to ask an engine that we expect what it is: it spoke, but never said hello to us."""
@@ -161,6 +162,13 @@ class Roster:
         limit = self._clock() - longer_than
         with self._lock:
             return [each.engine for each in self._members.values() if each.here and self._lives(each, limit)]
+
+    def late(self, longer_than: float) -> list[str]:
+        """Engines that were expected so many seconds ago and have not announced themselves."""
+        limit = self._clock() - longer_than
+        with self._lock:
+            waited = [each for each in self._members.values() if not each.here and each.expected < limit]
+            return [each.engine for each in waited if not each.dead and not each.stopped]
 
     @staticmethod
     def _lives(member: Member, limit: float) -> bool:

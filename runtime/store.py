@@ -44,6 +44,16 @@ class StoreServer:
             master_listen_fd=listener.detach(),
         )
 
+    def answers(self, within: float = 2.0) -> bool:
+        """Whether a client can still use it; blocks for so many seconds at most."""
+        try:
+            client = StoreClient(self.address, within)
+            client.has("alive")
+        except GroupError:
+            return False
+        client.close()
+        return True
+
     def close(self) -> None:
         """Stop listening and forget every key; idempotent. Clients get GroupError from then on."""
         self._store = None

@@ -24,10 +24,11 @@ import zmq
 from elasticfsm.errors import RequestRefused
 
 from . import wire
-from .link import Link, new_end, unpacked
+from .link import GIVE_UP, Link, new_end, unpacked
 
 Tap = Callable[[bytes], list[float]]  # seconds after which each copy of a message goes out; [] loses it
 
+GONE = 2 * GIVE_UP  # seconds of silence after which the hub keeps nothing of an engine; it was killed long before
 _UNIX_PATH = 100  # bytes; the kernel takes 107
 
 
@@ -251,12 +252,12 @@ class Hub(Endpoint):
         for engine, link in list(self._links.items()):
             for envelope, data in link.due(now):
                 self._transmit(self._router, [engine.encode(), envelope, data])
+            if now - link.met > GONE:
+                self._forget(engine)
         self._transmit_late()
 
-    def forget(self, engine: str) -> None:
-        """Nothing more is sent to an engine that is gone. Owner's thread only."""
-        link = self._links.pop(engine, None)
-        for reason, count in link.dropped.items() if link is not None else ():
+    def _forget(self, engine: str) -> None:
+        for reason, count in self._links.pop(engine).dropped.items():
             self.dropped[f"link: {reason}"] = self.dropped.get(f"link: {reason}", 0) + count
 
     def _received(self, frames: list[bytes]) -> list[tuple[str, wire.Mail]]:

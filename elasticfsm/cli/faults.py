@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,9 @@ from . import outputs
 
 
 def faults(
-    only: Annotated[list[str] | None, typer.Option(help="Only cells with this text in their name; repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only cells with this text (or pattern) in their name; repeatable.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write all results here, as JSON.")] = None,
     again: Annotated[float, typer.Option(help="This share of the cells runs a second time.", min=0, max=1)] = 0.2,
     seed: Annotated[int, typer.Option(help="Of the cells that run twice.", min=0)] = 0,
@@ -24,7 +27,7 @@ def faults(
     from elasticfsm.runtime.faults.cells import all_cells
     from elasticfsm.runtime.faults.run import run
 
-    cells = [cell for cell in all_cells() if not only or any(text in cell.name for text in only)]
+    cells = [cell for cell in all_cells() if not only or any(fnmatch(cell.name, f"*{text}*") for text in only)]
     if not cells:
         raise RequestRefused(f"--only {' '.join(only or [])}: no cell has that in its name; --list shows them")
     if list_:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .facade import Deployment
 
 SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
+HELLO = 60.0  # seconds that an engine of ours has from its start to its hello
 
 
 def watch(deployment: Deployment) -> None:
@@ -21,6 +22,10 @@ def watch(deployment: Deployment) -> None:
     silence = SILENCE * deployment.options.timescale
     for engine in deployment.roster.silent(silence):
         bury(deployment, engine, f"it was silent for {silence:g} s")
+    hello = HELLO * deployment.options.timescale
+    for engine in deployment.roster.late(hello):
+        if launcher.pid(engine) is not None:  # one that somebody else starts may come as late as the operation allows
+            bury(deployment, engine, f"it did not announce itself within {hello:g} s")
     if deployment.failed and not deployment.roster.lives(deployment.members):
         conclude(deployment)
 

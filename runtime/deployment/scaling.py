@@ -12,6 +12,7 @@ from elasticfsm.errors import RequestRefused
 from ..coordinator import Change, Coordinator, change
 from ..operation import Conflict, Operation
 from ..options import durations
+from ..store import StoreServer
 
 if TYPE_CHECKING:
     from .facade import Deployment
@@ -42,10 +43,21 @@ def refuse(deployment: Deployment, wanted: Wanted) -> None:
     if deployment.failed or deployment._closed:
         raise RequestRefused(f"the deployment has ended: {deployment.failed or 'closed'}; start it again")
     deployment.sizes.check(wanted.size)
+    _refuse_after_failure(deployment)
     if deployment.operations.running is None:
         _refuse_engines(deployment, wanted)
         if not wanted.urgent and wanted.size != len(deployment.members):
             _refuse_hot(deployment)
+
+
+def _refuse_after_failure(deployment: Deployment) -> None:
+    """After an operation that neither completed nor was undone, engines may stand in different states."""
+    last = deployment.operations.current
+    if last is not None and last.record.phase == "failed":
+        raise RequestRefused(
+            f"operation {last.id} failed ({last.record.error}); requests are served on, but the size cannot be changed "
+            "any more: start the deployment again"
+        )
 
 
 def _refuse_engines(deployment: Deployment, wanted: Wanted) -> None:
@@ -114,7 +126,7 @@ def coordinator_of(
         handle,
         made,
         deployment.sizes,
-        deployment._store.address,
+        _living_store(deployment),
         roster=deployment.roster,
         launcher=deployment._launcher if (options.launch if launch is None else launch) else None,
         router=deployment.router,
@@ -124,3 +136,11 @@ def coordinator_of(
         committed=deployment._committed,
         keep_retired=options.keep_retired,
     )
+
+
+def _living_store(deployment: Deployment) -> str:
+    """The address of the store; of a new one if the old one is gone, because nobody but operations uses it."""
+    if not deployment._store.answers():
+        deployment._store = StoreServer()
+        deployment._stack.callback(deployment._store.close)
+    return deployment._store.address

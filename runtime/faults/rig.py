@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +12,7 @@ from typing import Any
 
 from elasticfsm.errors import ElasticError
 
-from ..deployment import Deployment, Options
+from ..deployment import Deployment, Options, Status
 from ..models import PSALTER
 from ..router import Stream
 from . import holdings
@@ -21,6 +23,7 @@ from .zygote import ForkingLauncher, Zygote
 
 SETTLE = 3.0  # seconds for heartbeats, reapers and ended processes to catch up
 ANSWERS = 20.0
+SMALL, LARGE = 2, 3  # sizes between which operations lead
 DEADLINES = {"prepare": 15.0}  # the others are scaled; this one alone would make every hopeless cell a minute long
 
 
@@ -30,13 +33,24 @@ class Rigged(Deployment):
     journals_as = HearingJournal
     post = Path()
 
-    def _open(self) -> None:
-        super()._open()
+    def _open(self, *standing: Any) -> None:
+        super()._open(*standing)
         journal = self._journal
-        trigger = Trigger(self.post, "coordinator", self._store.close)
+        trigger = Trigger(self.post, "coordinator", self._lose_store, self._fill_disk)
         trigger.journal = journal
         journal.trigger = trigger  # type: ignore[attr-defined]
         self._hub.tap = trigger.tap
+
+    def _lose_store(self) -> None:
+        self._store.close()
+
+    def _fill_disk(self) -> None:
+        """From here on the ledger, too, finds no space."""
+
+        def full(name: str, content: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+        self.ledger._replace = full  # type: ignore[method-assign]
 
 
 class Rig:
@@ -51,28 +65,31 @@ class Rig:
         self.questions = questions()
         self.answers: dict[tuple[int, ...], list[int]] = {}
         self.deployment: Rigged | None = None
-        self._before: tuple[holdings.Holdings, set[str]] = (holdings.of_process(), holdings.shared_memory())
+        self._before = holdings.of_process()
+        self._memory = holdings.shared_memory()
         self._opened = 0
 
     # -- a deployment ------------------------------------------------------------------------------------------
 
     def open(self, size: int, **options: Any) -> Rigged:
         """Start a deployment."""
-        kind = type("Rigged", (Rigged,), {"post": self.scratch, "launchers": self._launcher()})
-        self._before = (holdings.of_process(), holdings.shared_memory())
+        kind: type[Rigged] = type("Rigged", (Rigged,), {"post": self.scratch, "launchers": self._launcher()})
+        self._before = holdings.of_process()
+        self.deployment = kind.start(PSALTER, size, self.options(**options))
+        return self.deployment
+
+    def options(self, **options: Any) -> Options:
+        """Of every deployment here; each has journals of its own."""
         self._opened += 1
-        journal = self.scratch / f"journal-{self._opened}"
-        faults = (f"{PLAN}{self.scratch}", *options.pop("faults", ()))
-        given = {
+        given: dict[str, Any] = {
             "slots": 10,
             "eplb_interval": 25,
             "eplb_window": 25,
             "kv_blocks": 128,
             "deadlines": DEADLINES,
-        } | options
-        chosen = Options(journal=str(journal), timescale=self.timescale, faults=faults, **given)
-        self.deployment = kind.start(PSALTER, size, chosen)
-        return self.deployment
+        }
+        given |= {"journal": str(self.scratch / f"journal-{self._opened}"), "faults": (f"{PLAN}{self.scratch}",)}
+        return Options(timescale=self.timescale, **(given | options))
 
     def _launcher(self) -> type[ForkingLauncher]:
         return type("Launcher", (ForkingLauncher,), {"zygote": self.zygote})
@@ -84,14 +101,13 @@ class Rig:
             return []
         sockets = Path(deployment.address.removeprefix("ipc://")).parent
         deployment.close()
-        return self._until_clean(lambda: self._left(sockets))
+        return self.until_clean(lambda: self._left(sockets))
 
     def _left(self, sockets: Path) -> list[str]:
-        before, memory = self._before
-        now = holdings.of_process()
+        before, now = self._before, holdings.of_process()
         left = [f"engine process {pid} still runs" for pid in sorted(self.zygote.living())]
         left += [f"{sockets} still exists"] if sockets.exists() else []
-        left += [f"shared memory {name}" for name in sorted(holdings.shared_memory() - memory)]
+        left += [f"shared memory {name}" for name in sorted(holdings.shared_memory() - self._memory)]
         for name in ("descriptors", "threads"):
             if getattr(now, name) > getattr(before, name) + 1:
                 left.append(f"{getattr(now, name)} {name} here, {getattr(before, name)} before")
@@ -149,10 +165,11 @@ class Rig:
 
     def agree(self, deployment: Rigged, members: tuple[str, ...]) -> list[str]:
         """Whatever knows a size says the same one, every engine rests, and nobody else runs."""
-        return self._until_clean(lambda: self._disagreements(deployment, members))
+        sockets = Path(deployment.address.removeprefix("ipc://")).parent
+        return self.until_clean(lambda: self.disagreements(deployment.status(), members, sockets))
 
-    def _disagreements(self, deployment: Rigged, members: tuple[str, ...]) -> list[str]:
-        status = deployment.status()
+    def disagreements(self, status: Status, members: tuple[str, ...], sockets: Path) -> list[str]:
+        """What is not as it must be when `members` serve and no operation runs."""
         found = []
         if status.members != members:
             found.append(f"members are {status.members}, expected {members}")
@@ -166,14 +183,14 @@ class Rig:
                 found.append(f"{engine} is {said.role} in generation {said.generation} of {status.generation}: {busy}")
         extra = self.zygote.living() ^ set(status.pids.values())
         found += [f"process {pid} runs and should not, or the reverse" for pid in sorted(extra)]
-        sockets = Path(deployment.address.removeprefix("ipc://")).parent
         strange = {each.stem for each in sockets.glob("*.sock")} - {"hub", *members}
         found += [f"socket of {name} is left" for name in sorted(strange)]
-        found += [f"shared memory {name} is left" for name in sorted(holdings.shared_memory() - self._before[1])]
+        found += [f"shared memory {name} is left" for name in sorted(holdings.shared_memory() - self._memory)]
         return found
 
     @staticmethod
-    def _until_clean(ask: Callable[[], list[str]], within: float = SETTLE) -> list[str]:
+    def until_clean(ask: Callable[[], list[str]], within: float = SETTLE) -> list[str]:
+        """What is left to complain about when nothing is, or after some seconds."""
         end = time.monotonic() + within
         while (found := ask()) and time.monotonic() < end:
             time.sleep(0.05)

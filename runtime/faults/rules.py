@@ -38,6 +38,8 @@ def _death(cell: Cell, state: State) -> tuple[Outcome, ...]:
         return ("aborted",)
     if cell.role == "removing" and state.phase == "completing":
         return ("failed", "completed")
+    if state.phase == "aborting":
+        return ("failed", "aborted")
     return ("failed", "completed") if state.name == "retiring" else ("failed",)
 
 

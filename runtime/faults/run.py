@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from rich.console import Console
 
 from .cells import Cell
+from .result import Result
 from .rig import Rig
-from .suite import Result, Suite, again
+from .suite import Suite, again
 
 
 def run(cells: list[Cell], timescale: float, share: float, seed: int) -> list[Result]:
     """Run cells, and a share of them again; says a line for each. Blocks; whatever happens, no process is left."""
     console = Console(highlight=False)
+    logging.getLogger("elasticfsm").setLevel(logging.CRITICAL)  # what goes wrong is meant to
     begun = time.monotonic()
     rig = Rig(timescale)
     todo = [*cells, *again(cells, share, seed)]

@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-import msgspec
-
+from elasticfsm.compile import COORDINATOR
 from elasticfsm.errors import DeadlineExpired, ElasticError
 
+from ..coordinator import change_of
 from ..operation import Operation
 from .cells import RANK_0, Cell
 from .feeder import Feeder
-from .rig import ANSWERS, Rig, Rigged
+from .hosted import Hosted
+from .result import Result, Waker, seconds_of
+from .rig import ANSWERS, LARGE, SMALL, Rig, Rigged
 from .rules import allowed
-
-SMALL, LARGE = 2, 3
-SECONDS = {"stop": 0.5, "delay": 0.8, "drop": 0.5, "late": 0.8}  # times ten times the scale
-
-
-class Result(msgspec.Struct, kw_only=True):
-    """What became of a cell. `problems` is empty when it passed."""
-
-    name: str
-    operation: str
-    role: str
-    machine: str
-    where: str
-    kind: str
-    outcome: str = ""
-    allowed: tuple[str, ...] = ()
-    seconds: float = 0.0
-    error: str = ""
-    problems: list[str] = []
-
-    @property
-    def passed(self) -> bool:
-        """Whether everything was as it must be."""
-        return not self.problems
 
 
 class Suite:
@@ -50,6 +25,7 @@ class Suite:
 
     def __init__(self, rig: Rig, say: Callable[[Result], None] = lambda result: None) -> None:
         self.rig = rig
+        self._hosted = Hosted(rig)
         self._say = say
 
     def run(self, cells: Iterable[Cell]) -> list[Result]:
@@ -59,7 +35,8 @@ class Suite:
             result = self.one(cell)
             self._say(result)
             results.append(result)
-        if self.rig.deployment is not None and (left := self.rig.shut()) and results:
+        left = self.rig.shut() + self._hosted.shut()
+        if left and results:
             results[-1].problems += left
         return results
 
@@ -75,11 +52,15 @@ class Suite:
             allowed=allowed(cell),
         )
         begun = time.monotonic()
+        alone = cell.role == COORDINATOR and cell.kind in ("kill", "stop")  # a coordinator in a process of its own
         try:
-            self._perform(cell, result)
+            if alone:
+                self._hosted.perform(cell, result)
+            else:
+                self._perform(cell, result)
         except ElasticError as error:
             result.problems.append(f"{type(error).__name__}: {error}")
-            result.problems += self.rig.shut()
+            result.problems += self._hosted.shut() if alone else self.rig.shut()
         result.seconds = round(time.monotonic() - begun, 2)
         return result
 
@@ -91,7 +72,7 @@ class Suite:
         feeder = Feeder(deployment, self.rig.questions)
         if not cell.quiet:
             feeder.start()
-        self.rig.post.arm(cell.fault(_victims(cell, before), SECONDS.get(cell.kind, 0.0) * 10 * self.rig.timescale))
+        self.rig.post.arm(cell.fault(_victims(cell, before), seconds_of(cell, self.rig.timescale)))
         with Waker(self.rig, cell):
             operation = deployment.scale(target, gone)
             self._cancel(cell, operation)
@@ -123,7 +104,7 @@ class Suite:
         if deployment.failed or result.outcome in ("failed", "hang"):
             problems += self.rig.shut()
         else:
-            after = tuple(operation_members(deployment, before, result.outcome))
+            after = operation_members(deployment, before, result.outcome)
             problems += self.rig.agree(deployment, after)
             if problems:
                 problems += self.rig.shut()
@@ -155,46 +136,10 @@ class Suite:
             time.sleep(0.05)
 
 
-class Waker:
-    """Continues a stopped process after its seconds; one that hangs stays as it is."""
-
-    def __init__(self, rig: Rig, cell: Cell) -> None:
-        self._rig = rig
-        self._seconds = SECONDS["stop"] * 10 * rig.timescale if cell.kind == "stop" else None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Waker:
-        if self._seconds is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join(10)
-
-    def _run(self) -> None:
-        while (claimed := self._rig.post.claimed()) is None:
-            if self._over.wait(0.02):
-                return
-        time.sleep(self._seconds or 0.0)
-        with suppress(ProcessLookupError):
-            os.kill(claimed.pid, signal.SIGCONT)
-
-
 def operation_members(deployment: Rigged, before: tuple[str, ...], outcome: str) -> tuple[str, ...]:
     """Who must serve after an operation that ended so."""
     current = deployment.operations.current
-    if outcome != "completed" or current is None:
-        return before
-    record = current.record
-    gone = set(record.removing)
-    return (
-        tuple(engine for engine in (*before, *record.participants) if engine not in gone)[: record.requested_size]
-        if gone
-        else tuple(dict.fromkeys((*before, *record.participants)))
-    )
+    return change_of(current.record).members if outcome == "completed" and current is not None else before
 
 
 def _victims(cell: Cell, members: tuple[str, ...]) -> tuple[str, ...]:

@@ -26,9 +26,16 @@ class Injected(RuntimeError):
 class Trigger:
     """What one process does when it meets a fault."""
 
-    def __init__(self, directory: Path, engine: str, store: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        engine: str,
+        close_store: Callable[[], None] = lambda: None,
+        fill_disk: Callable[[], None] = lambda: None,
+    ) -> None:
         self.journal: Journal | None = None
-        self.store = store
+        self._close_store = close_store
+        self._fill_disk = fill_disk
         self._post = Post(directory)
         self._engine = engine
         self._losing: tuple[str, float] = ("", 0.0)
@@ -84,11 +91,12 @@ class Trigger:
             case "delay":
                 time.sleep(fault.seconds)
             case "store":
-                self.store()
+                self._close_store()
             case _:
+                self._fill_journal()
                 self._fill_disk()
 
-    def _fill_disk(self) -> None:
+    def _fill_journal(self) -> None:
         """The journal's file becomes one that the kernel refuses to write to: no space left on device."""
         journal = self.journal
         if journal is not None:

@@ -6,6 +6,7 @@ with its process id, and one more when it has ended. Everything behind the fork 
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
@@ -34,13 +35,14 @@ LOOK = 0.02  # seconds between two looks at ended children
 
 
 class Start(msgspec.Struct):
-    """Start an engine; its output is appended to a file. `parent` off: it outlives the coordinator."""
+    """Start an engine; its output is appended to a file. With `keep` it outlives its `parent` by so many seconds."""
 
     address: str
     operation: str
     engine: str
     log: str
-    tied: bool = True
+    parent: int = 0
+    keep: float = 0.0
 
 
 class Said(msgspec.Struct):
@@ -152,11 +154,17 @@ class ForkingLauncher(Launcher):
         super().__init__(logs, environment, seats)
 
     def _spawn(self, engine: str, command: list[str]) -> None:
-        given = dict(zip(command[4::2], command[5::2], strict=True))
-        start = Start(given["--join"], given["--operation"], given["--engine-id"], str(self.log(engine)))
-        child = self.zygote.start(start)
+        child = self.zygote.start(asked(command, str(self.log(engine))))
         with self._lock:
             self._processes[engine] = child  # type: ignore[assignment]
+
+
+def asked(command: list[str], log: str) -> Start:
+    """What a launcher's command line asks for."""
+    given = dict(zip(command[4::2], command[5::2], strict=True))
+    keep = float(given.get("--keep", 0.0))
+    parent = int(given["--parent"]) if keep else 0
+    return Start(given["--join"], given["--operation"], given["--engine-id"], log, parent, keep)
 
 
 def main(descriptor: int) -> None:
@@ -198,8 +206,12 @@ def _fork(process: object, start: Start, line: socket.socket) -> int:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        die_with_parent(parent)
-        joining = process.Joining(start.address, start.operation, start.engine, parent)  # type: ignore[attr-defined]
+        _rename(f"elasticfsm\0engine\0--engine-id\0{start.engine}\0")
+        if not start.keep:
+            die_with_parent(parent)
+        joining = process.Joining(  # type: ignore[attr-defined]
+            start.address, start.operation, start.engine, start.parent or parent, start.keep
+        )
         code = process.run_engine(joining)  # type: ignore[attr-defined]
     except BaseException:  # the only place where it can be said: a forked process must not run its parent's exits
         traceback.print_exc()
@@ -207,6 +219,13 @@ def _fork(process: object, start: Start, line: socket.socket) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _rename(words: str) -> None:
+    """Show other words as this process's command line, where who adopts an engine looks for its id. Linux only."""
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
+    ctypes.memmove(begin, words.encode()[: end - begin].ljust(end - begin, b"\0"), end - begin)
 
 
 def _reap(children: dict[int, str], line: socket.socket) -> None:
