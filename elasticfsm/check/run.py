@@ -30,6 +30,7 @@ class Options:
     quick: bool = False
     max_states: int = MAX_STATES
     engine: str = "auto"
+    counterexamples: Path | None = None
 
 
 @dataclass
@@ -39,6 +40,7 @@ class Checked:
     name: str
     program: Program
     must: str = ""
+    source: str = ""
     runs: list[Run] = field(default_factory=list)
     never: list[Edge] = field(default_factory=list)
     faulty: list[Edge] = field(default_factory=list)
@@ -115,19 +117,32 @@ def check(
     for one in todo:
         _check(one, options, console)
     show(console, todo, traces=traces and not everything)
+    if options.counterexamples is not None:
+        _write_counterexamples(todo, options.counterexamples, console)
     if as_json is not None:
         as_json.write_text(json.dumps(as_data(todo), indent=1) + "\n", encoding="utf-8")
     return HOLDS if all(one.ok for one in todo) else REFUTED
 
 
+def _write_counterexamples(todo: list[Checked], out: Path, console: Console) -> None:
+    from elasticfsm.check.counterexample import Case, write
+
+    for one in todo:
+        for _, refutation in one.refuted().values():
+            if refutation.trace is not None:
+                case = Case(one.source, bool(one.must), refutation.trace)
+                lines = [*write(case, out), f"again with: {case.command(out)}"]
+                console.print("\n".join(["", *lines]), markup=False, highlight=False, soft_wrap=True)
+
+
 def _protocol(name: str) -> Checked:
     protocol = load(name)
-    return Checked(protocol.name, compile_protocol(protocol))
+    return Checked(protocol.name, compile_protocol(protocol), source=name)
 
 
 def _patch(name: str) -> Checked:
     patch, document = load_patch(name)
-    return Checked(patch.patch, patched(patch, document), must=patch.refuted)
+    return Checked(patch.patch, patched(patch, document), must=patch.refuted, source=name)
 
 
 def _check(one: Checked, options: Options, console: Console) -> None:
@@ -142,7 +157,14 @@ def _check(one: Checked, options: Options, console: Console) -> None:
 
             tell(0)
             found = run(
-                task.program, task.engines, task.regime, options.reduced, options.max_states, tell, options.engine
+                task.program,
+                task.engines,
+                task.regime,
+                options.reduced,
+                options.max_states,
+                tell,
+                options.engine,
+                keep=options.counterexamples is not None,
             )
         one.runs.append(found)
     if not one.must:

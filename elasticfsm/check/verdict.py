@@ -12,7 +12,7 @@ from elasticfsm.check.explore import Graph
 from elasticfsm.check.facts import Facts, strip_all
 from elasticfsm.check.liveness import blocked, stranded, uncommitted
 from elasticfsm.check.moves import Edge
-from elasticfsm.check.trace import trace_to
+from elasticfsm.check.trace import Trace, trace_to
 from elasticfsm.check.world import CALM, Regime, World
 from elasticfsm.compile import Program
 
@@ -27,6 +27,7 @@ class Refutation:
     lines: list[str]
     steps: int
     note: str = ""
+    trace: Trace | None = None
 
 
 @dataclass
@@ -61,8 +62,12 @@ def run(
     limit: int | None = None,
     progress: Callable[[int], None] | None = None,
     engine: str = "auto",
+    keep: bool = False,
 ) -> Run:
-    """Explores one world and judges every property that applies to it; `engine` is one of `ENGINES`."""
+    """Explores one world and judges every property that applies to it; `engine` is one of `ENGINES`.
+
+    `keep` leaves the traces of refutations in the result, for counterexamples; they hold on to the whole world.
+    """
     began = time.perf_counter()
     graph = explored(World(program, sizes, regime), reduced, limit, progress, engine)
     found = Run(
@@ -79,11 +84,13 @@ def run(
     )
     for name, (place, transition) in graph.refuted.items():
         trace = trace_to(graph, name, place, transition)
-        found.refuted[name] = Refutation(name, trace.lines(graph.world), len(trace.steps))
+        found.refuted[name] = Refutation(name, trace.lines(graph.world), len(trace.steps), trace=trace)
     if graph.world.operation and graph.complete:
         _judge_ends(graph, found, regime)
     for ends in graph.ends.values():
         found.states_by_end[ends] = found.states_by_end.get(ends, 0) + 1
+    for refutation in () if keep else found.refuted.values():
+        refutation.trace = None
     found.seconds = time.perf_counter() - began
     return found
 
@@ -95,7 +102,7 @@ def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
         trace = trace_to(graph, "good_end", place)
         note = f"from here no end can be reached ({environment} environment)"
         found.refuted["good_end"] = Refutation(
-            "good_end", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note
+            "good_end", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note, trace
         )
     if regime.faults:
         place_or_none = blocked(graph)
@@ -103,7 +110,7 @@ def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
             trace = trace_to(graph, "service_kept", place_or_none)
             note = "from here no forward step is completed any more"
             told = [*trace.lines(graph.world), f"   {note}"]
-            found.refuted["service_kept"] = Refutation("service_kept", told, len(trace.steps), note)
+            found.refuted["service_kept"] = Refutation("service_kept", told, len(trace.steps), note, trace)
     if regime != CALM:
         return
     wrong = uncommitted(graph)
@@ -111,7 +118,7 @@ def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
         trace = trace_to(graph, "commits", max(wrong, 0))
         note = "no run ends as done" if wrong < 0 else "nobody refused, failed or cancelled, and still it is not done"
         found.refuted["commits"] = Refutation(
-            "commits", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note
+            "commits", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note, trace
         )
 
 

@@ -23,6 +23,10 @@ def check(
     json: Annotated[
         Path | None, typer.Option("--json", callback=outputs.file, help="Write everything that was found to this file.")
     ] = None,
+    counterexample: Annotated[
+        Path | None,
+        typer.Option(help="Write each refutation here: text, chart, and a test that replays it on the runtime."),
+    ] = None,
     unreduced: Annotated[
         bool, typer.Option("--unreduced", help="Explore every interleaving, without reductions.")
     ] = False,
@@ -37,5 +41,7 @@ def check(
     """Explore every reachable interleaving of protocols; exit 1 if one is refuted or a patch is not."""
     from elasticfsm.check.run import Options, check
 
-    options = Options(list(sizes or []), not unreduced, quick, max_states, engine)
+    if counterexample is not None:
+        outputs.refuse_directory(counterexample, "--counterexample")
+    options = Options(list(sizes or []), not unreduced, quick, max_states, engine, counterexample)
     raise typer.Exit(check(list(specs or []), list(patch or []), options, as_json=json))

@@ -191,6 +191,10 @@ class Engine:
         """How the operation has ended here; empty while it has not."""
         return self.interpreter.ends.get(OPERATION, "")
 
+    def began(self) -> bool:
+        """Whether the operation has begun here and has not ended."""
+        return bool(self.own) and self.interpreter.state_of(self.own) != "absent"
+
     def deliver(self, letter: Letter) -> None:
         """A letter arrives in the control thread."""
         self.interpreter.deliver(letter)

@@ -128,6 +128,42 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def ends(self) -> dict[str, str]:
+        """How the operation has ended, for everybody; empty where it has not. An engine that never began counts not."""
+        found = {e.name: e.ended() for e in self.engines.values() if e.ended() or e.began()}
+        if self.boss is not None:
+            found[COORDINATOR] = self.boss.seat.state if self.boss.seat.machine.ended else ""
+        return found
+
+    def over(self) -> bool:
+        """Whether the operation has ended everywhere."""
+        return self.boss is not None and all(self.ends().values())
+
+    def rests(self) -> bool:
+        """Whether everything may stay as it is for ever: no list runs, and every phase says `within: forever`."""
+        return (self.boss is None or self.over()) and all(self._rests(engine) for engine in self.engines.values())
+
+    def _rests(self, engine: Engine) -> bool:
+        for held in engine.held.values():
+            at = held.seat.at
+            if at is None or at.end:
+                continue
+            if at.within != "forever" or held.seat.job is not None:
+                return False
+        return engine.main.idle
+
+    def look_at_facts(self) -> None:
+        """Notes the facts that must hold now and do not: those that machines hold, and those of steps under way."""
+        for engine in self.engines.values():
+            for held in engine.held.values():
+                seat = held.seat
+                missing = [f for f in seat.machine.spec.holds if not self.laws.holds(engine.name, f)]
+                if seat.at is not None and not seat.at.end:
+                    self.laws.short(missing, f"{engine.name}: {seat.name} stands in `{seat.state}`")
+                standing = self.at(seat)
+                if standing is not None and standing.inside:
+                    self.laws.require(engine.name, standing.step)
+
     # -- micro-steps -------------------------------------------------------------------------------------------
 
     def act(self, act: Act) -> None:
