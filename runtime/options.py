@@ -25,7 +25,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     With `keep` the deployment survives its coordinator: `directory` is not temporary, only one coordinator may use it
     at a time, engines outlive that by so many seconds, and `Deployment.resume` takes them over. `keep_retired`: an
     engine that left stays up until it is told to end. `cooldown`: seconds between two operations. `drain_timeout`: for
-    the requests of leaving engines, when they shall be finished instead of handed over.
+    the requests of leaving engines, when they shall be finished instead of handed over. `boot_operation` and `engines`
+    name the first operation and its engines for whoever starts them.
     """
 
     slots: int = 0
@@ -50,6 +51,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     keep_retired: bool = False
     cooldown: float = 0.0
     drain_timeout: float = 120.0
+    boot_operation: str = ""
+    engines: tuple[str, ...] = ()
 
 
 class Status(msgspec.Struct, kw_only=True):

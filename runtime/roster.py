@@ -50,8 +50,12 @@ class Roster:
     def new_ids(self, count: int) -> list[str]:
         """Fresh engine ids: e0, e1, ..."""
         with self._lock:
-            first, self._next = self._next, self._next + count
-        return [f"e{number}" for number in range(first, first + count)]
+            found: list[str] = []
+            while len(found) < count:
+                engine, self._next = f"e{self._next}", self._next + 1
+                if engine not in self._members:  # somebody else may have given it
+                    found.append(engine)
+        return found
 
     def free(self, engines: Iterable[str]) -> None:
         """RequestRefused for an id, given by somebody else, under which an engine lives."""
@@ -200,6 +204,11 @@ class Roster:
     def get(self, engine: str) -> Member | None:
         """What is known of one engine."""
         return self._members.get(engine)
+
+    def all(self) -> list[Member]:
+        """Every engine that was ever expected, the dead and stopped ones too."""
+        with self._lock:
+            return list(self._members.values())
 
     def lives(self, engines: Iterable[str]) -> bool:
         """Whether any of these engines is neither dead nor stopped."""

@@ -41,7 +41,14 @@ class Stream:
     submitted: float = 0.0
     outcome: Outcome = ""
     reason: str = ""
+    listeners: list[Callable[[], None]] = field(default_factory=list, repr=False)
     changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this, from another thread, whenever tokens or the outcome have come; it must not block."""
+        with self.changed:
+            self.listeners.append(listener)
+        listener()
 
     def wait(self, within: float) -> Outcome:
         """Block until the request has its outcome; DeadlineExpired after `within` seconds."""
@@ -68,12 +75,17 @@ class Stream:
         with self.changed:
             self.tokens.append(token)
             self.times.append(now)
-            self.changed.notify_all()
+            self._tell()
 
     def _end(self, outcome: Outcome, reason: str) -> None:
         with self.changed:
             self.outcome, self.reason = outcome, reason
-            self.changed.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        self.changed.notify_all()
+        for listener in self.listeners:
+            listener()
 
 
 class Router:
@@ -82,6 +94,10 @@ class Router:
     def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:
         self.dropped: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
+        self.handovers = 0
+        self.prompted: Counter[str] = Counter()  # tokens by engine id
+        self.generated: Counter[str] = Counter()
+        self.ended: Callable[[Stream], None] = _nobody  # hears of every request that ends; must not block
         self._send = send
         self._clock = clock
         self._admitted: list[str] = []
@@ -137,6 +153,7 @@ class Router:
                     self.dropped["index"] += 1
                 elif stream is not None:
                     stream._append(token.token, self._clock())
+                    self.generated[engine] += 1
                     if token.done:
                         self._finish(stream, "finished", token.done)
 
@@ -189,6 +206,11 @@ class Router:
         with self._lock:
             self.outcomes["failed"] += count
 
+    def shut(self, reason: str) -> None:
+        """Refuse what comes; what is open goes on."""
+        with self._lock:
+            self._closed = self._closed or reason
+
     def close(self, reason: str) -> None:
         """Fail everything that is open and refuse what comes."""
         with self._lock:
@@ -218,6 +240,7 @@ class Router:
         load = self.load()
         stream.owner = min(self._admitted, key=lambda engine: load.get(engine, 0))
         stream.epoch += 1
+        self.prompted[stream.owner] += len(stream.prompt)
         self._send(
             stream.owner,
             Submit(
@@ -232,6 +255,7 @@ class Router:
 
     def _hand_over(self, stream: Stream) -> None:
         stream.handovers += 1
+        self.handovers += 1
         stream.owner, stream.epoch = "", stream.epoch + 1  # the old owner's words count no more from here on
         self._assign(stream)
 
@@ -241,6 +265,11 @@ class Router:
             self._unassigned.remove(stream)
         self.outcomes[outcome] += 1
         stream._end(outcome, reason)
+        self.ended(stream)
+
+
+def _nobody(stream: Stream) -> None:
+    """Where the end of a request is told when nobody asked for it."""
 
 
 def _integers(name: str, values: Any) -> tuple[int, ...]:

@@ -32,6 +32,10 @@ COMMANDS = {
     "faults": "faults",
     "bench": "bench",
     "model": "model",
+    "serve": "serve",
+    "scale": "scale",
+    "status": "status",
+    "cancel": "cancel",
     "engine": "engine",
 }
 GROUPS = {"trace": {"check": "trace_check"}, "model": {"new": "model_new"}}  # command -> subcommand -> function

@@ -15,9 +15,9 @@ def engine(
     engine_id: Annotated[str, typer.Option(help="Stable id of this engine, such as a pod's name.")],
     parent: Annotated[int, typer.Option(help="End when this process is gone (its id); 0: never.")] = 0,
     keep: Annotated[float, typer.Option(help="Seconds to wait for another coordinator when that is gone.", min=0)] = 0,
-    grace: Annotated[float, typer.Option(help="Seconds that SIGTERM leaves for the removal of the engine.", min=0)] = 60,
+    grace: Annotated[float, typer.Option(help="Seconds that SIGTERM leaves to remove the engine.", min=0)] = 60,
 ) -> None:
-    """Run one engine until the coordinator says so. SIGTERM: remove it from the deployment, then end; twice: end now."""
+    """Run one engine until told to end. SIGTERM: remove it from the deployment, then end; twice: end now."""
     import importlib
 
     from elasticfsm.runtime.launch import die_with_parent, gently

@@ -57,7 +57,7 @@ class View:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for name in ("engine", "role", "state", "experts", "steps/s", "running", "waiting"):
             table.add_column(name, justify="right" if name in ("steps/s", "running", "waiting") else "left")
-        for engine in sorted(status.engines, key=lambda name: int(name[1:])):
+        for engine in sorted(status.engines, key=lambda name: (len(name), name)):
             table.add_row(*self._row(engine, status))
         return Group(Text(self._headline(), style="bold"), table)
 

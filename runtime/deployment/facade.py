@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from elasticfsm.errors import DeadlineExpired, EngineDied
+from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
 from elasticfsm.journal import Journal
 
 from .. import gpus, wire
@@ -68,7 +68,6 @@ class Deployment:
         self.members: tuple[str, ...] = standing.members if standing is not None else ()
         self.generation = standing.generation if standing is not None else 0
         self.failed = ""
-        self.retired: tuple[str, ...] = ()
         self.counts = Counts()
         self.samples, self.moved = self.counts.samples, self.counts.moved
         self.violations, self.counters = self.counts.violations, self.counts.counters
@@ -205,6 +204,15 @@ class Deployment:
         """Remove an engine, now or as soon as no other operation runs; does not block."""
         self.retirements.ask(engine, within)
 
+    def dismiss(self, engine: str) -> bool:
+        """Tell a retired engine to end; False when it is not retired."""
+        member = self.roster.get(engine)
+        if member is None or not member.retired or member.dead:
+            return False
+        self.roster.send(engine, wire.Exit(sender=wire.COORDINATOR, instance=self.instance))
+        self.roster.stop([engine])
+        return True
+
     def leaving(self, size: int) -> tuple[str, ...]:
         """Who leaves when the deployment shrinks to `size` and the operator names nobody: who orphans fewest experts.
 
@@ -243,6 +251,8 @@ class Deployment:
     def _forget_standing(self) -> None:
         if self.options.keep and self._kept is not None:
             self.ledger.forget_standing()
+            for socket in self.ledger.directory.glob("*.sock"):
+                socket.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -271,8 +281,10 @@ class Deployment:
 
     def _bootstrap(self, size: int) -> None:
         """The first generation: launch, plan without a protocol, wait until all have booted."""
-        operation = new_id("boot")
-        engines = tuple(self.roster.new_ids(size))
+        operation = self.options.boot_operation or new_id("boot")
+        engines = self.options.engines or tuple(self.roster.new_ids(size))
+        if len(set(engines)) != size:
+            raise RequestRefused(f"{len(set(engines))} engines are named: {', '.join(engines)}; expected {size}")
         self.roster.expect(engines, operation)
         plan = wire.Plan(
             operation=operation,
