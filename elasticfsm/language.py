@@ -142,14 +142,32 @@ class Patch(msgspec.Struct, forbid_unknown_fields=True):
     sizes: list[str] = []
 
 
+class Rule(msgspec.Struct, forbid_unknown_fields=True):
+    """One rule that was tried: edits of a base or of another rule, and what the environment grants it or asks of it."""
+
+    says: str
+    edits: list[Edit] = []
+    base: str = msgspec.field(name="from", default="")
+    over: str = ""
+    messages: dict[str, str] = {}
+    restart: bool = False
+    strict: bool = False
+
+
+class Rules(msgspec.Struct, forbid_unknown_fields=True):
+    """spec/variants/switch/rules.yaml."""
+
+    rules: dict[str, Rule]
+
+
 def schema() -> dict[str, Any]:
-    """The JSON Schema of protocol files, of the vocabulary and of patches, for editors."""
-    (file, vocabulary, patch), components = msgspec.json.schema_components(
-        [File, Vocabulary, Patch], ref_template="#/$defs/{name}"
+    """The JSON Schema of protocol files, of the vocabulary, of patches and of rules, for editors."""
+    (file, vocabulary, patch, rules), components = msgspec.json.schema_components(
+        [File, Vocabulary, Patch, Rules], ref_template="#/$defs/{name}"
     )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "elasticfsm spec language",
-        "anyOf": [file, vocabulary, patch],
+        "anyOf": [file, vocabulary, patch, rules],
         "$defs": components,
     }

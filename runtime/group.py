@@ -168,9 +168,9 @@ class Group:
 
     # -- collectives that return when they are done ------------------------------------------------------------
 
-    def all_reduce(self, t: Tensor, op: str = "sum", within: float | None = None) -> None:
+    def all_reduce(self, t: Tensor, op: str = "sum", within: float | None = None, cancelled: Cancelled = None) -> None:
         """Reduce `t` in place over all ranks; op is "sum", "max" or "min"."""
-        self.post_all_reduce(t, op).wait(within)
+        self.post_all_reduce(t, op).wait(within, cancelled)
 
     def all_gather(self, out: Tensor, t: Tensor) -> None:
         """Gather `t` [n, ...] of every rank into `out` [size * n, ...], in rank order."""

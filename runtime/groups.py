@@ -149,7 +149,11 @@ class Groups:
         )
 
     def join(
-        self, name: str = "standby", within: float = 5.0, facts: Mapping[str, int] | None = None
+        self,
+        name: str = "standby",
+        within: float = 5.0,
+        facts: Mapping[str, int] | None = None,
+        cancelled: Cancelled = None,
     ) -> Mapping[str, int]:
         """Meet all members of a generation on its dp group; returns what all of them agree on.
 
@@ -159,7 +163,7 @@ class Groups:
         generation = self.need(name)
         identity = Identity(("operation", "generation", *sorted(facts or {})))
         values = {"generation": generation.number, **(facts or {})}
-        return identity.compare(generation.dp, generation.operation, values, within)
+        return identity.compare(generation.dp, generation.operation, values, within, cancelled)
 
     def switch(self) -> None:
         """Rename: active becomes retired, standby becomes active; a swap of pointers."""

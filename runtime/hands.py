@@ -55,6 +55,9 @@ class Core(Protocol):
         """Stop every request between two steps, and say where each stopped."""
 
 
+UNTIL_TOLD = 86400.0  # seconds: no deadline that the protocol knows of, and still no wait without end
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Result of a step agreement in the words of the spec."""
@@ -84,9 +87,14 @@ class GroupSteps:
         self.joined = False
         self._groups.create(name, cancelled)
 
-    def join(self, name: str) -> None:
-        """Step groups.join: old and new meet; seconds at most. Compares operation, generation and expert map."""
-        self._groups.join(name, self._join_seconds, self._placements.facts())
+    def join(self, name: str, cancelled: Cancelled = None) -> None:
+        """Step groups.join: old and new meet; compares operation, generation and expert map.
+
+        Seconds at most, except on a new engine: once it has contributed the others may hold the result, so it waits
+        until it is told to end or a member closes its side.
+        """
+        limit = self._join_seconds if self._groups.active is not None else UNTIL_TOLD
+        self._groups.join(name, limit, self._placements.facts(), cancelled)
         self.joined = True
 
     def switch(self) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from elasticfsm.errors import GroupError
 
+from .deadline import Cancelled
 from .group import Group
 
 
@@ -53,12 +54,17 @@ class Identity:
         self._fields = fields
 
     def compare(
-        self, group: Group, operation: str, values: Mapping[str, int], within: float | None = None
+        self,
+        group: Group,
+        operation: str,
+        values: Mapping[str, int],
+        within: float | None = None,
+        cancelled: Cancelled = None,
     ) -> Mapping[str, int]:
         """One all-reduce on `group`; every rank calls it; returns the values, or raises IdentityMismatch."""
         named = {"operation": operation_hash(operation), **values}
         mine = [named[field] for field in self._fields]
         tensor = torch.tensor(spread(mine), dtype=torch.int64)
-        group.all_reduce(tensor, "max", within)
+        group.all_reduce(tensor, "max", within, cancelled)
         check_equal(tensor.tolist(), self._fields, mine, f"join on {group.label} at rank {group.rank}")
         return named

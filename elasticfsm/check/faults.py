@@ -15,7 +15,7 @@ from elasticfsm.check.collectives import buried
 from elasticfsm.check.coordinator import BossMove, decides
 from elasticfsm.check.moves import FAULT, Move, joined
 from elasticfsm.check.tables import NEW, OLD
-from elasticfsm.check.world import CRASH, DONE, DUPLICATE, LOSS, RUNNING, Boss, Local, Stand, State, World
+from elasticfsm.check.world import ABORTED, CRASH, DONE, DUPLICATE, LOSS, RUNNING, Boss, Local, Stand, State, World
 from elasticfsm.errors import SpecError
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class Faults:
         boss = world.program.coordinator
         self._orders = sum(bit for (_, sender, _), bit in tables.mail.inbox.items() if sender == boss != "")
         self._died = sum(bit for (message, _), bit in tables.mail.outbox.items() if message in WATCHDOG)
-        self._restart = restart_of(world)
-        if world.regime.restart and self._restart < 0:
+        self._restart = restarts(world)
+        if world.regime.restart and not self._restart:
             raise SpecError(
-                f"{world.program.name}: its coordinator cannot be restarted; "
-                "expected `restarted: STATE` among its starts"
+                f"{world.program.name}: its coordinator cannot be restarted; expected `restarted: STATE` among its "
+                "starts, or a phase `asking`"
             )
 
     def more(self, state: State, found: list[Transition]) -> list[Transition]:
@@ -64,7 +64,7 @@ class Faults:
     def beyond(self, state: State) -> list[Transition]:
         """What happens to a system without its doing: deaths, a restart."""
         told = list(self._deaths(state))
-        if self._restart >= 0 and self.world.regime.restart and self.world.bosses[state[0]].down:
+        if self.world.regime.restart and self.world.bosses[state[0]].down:
             told.append(self._restarted(state))
         return told
 
@@ -231,9 +231,11 @@ class Faults:
         from elasticfsm.check.successors import Transition
 
         world = self.world
-        boss = world.bosses[state[0]]._replace(stand=Stand(self._restart), down=False)
+        down = world.bosses[state[0]]
+        begins = self._restart[down.journal if down.journal in self._restart else 0]
+        boss = down._replace(stand=Stand(begins), down=False)
         table = world.tables.coordinator
-        orders = table.states[self._restart].orders if table else ()
+        orders = table.states[begins].orders if table else ()
         after = [world.boss(boss), *(self._forgotten(number) for number in state[1:-1]), state[-1]]
         for role, bits in orders:
             for who in world.where[role]:
@@ -250,10 +252,21 @@ class Faults:
         return self._after[key]
 
 
-def restart_of(world: World) -> int:
-    """The state in which a restarted coordinator begins; -1 if its protocol names none."""
+def restarts(world: World) -> dict[int, int]:
+    """The state in which a restarted coordinator begins, by the decision that its journal holds (0: none).
+
+    That which a message `restarted` starts; else what was decided is carried on, and before that the engines are asked:
+    the first state of the phase `completing`, `aborting` or `asking`. Empty if there is neither.
+    """
     table = world.tables.coordinator
-    return next((target for _, _, target, name in table.starts if name == "restarted"), -1) if table else -1
+    named = [target for _, _, target, name in table.starts if name == "restarted"] if table else []
+    if table is None or named:
+        return {0: named[0]} if named else {}
+    phases: dict[str, int] = {}
+    for state in world.program.machines[table.name].states.values():
+        phases.setdefault(state.phase, [other.name for other in table.states].index(state.name))
+    found = {0: phases.get("asking", -1), DONE: phases.get("completing", -1), ABORTED: phases.get("aborting", -1)}
+    return {bits: begins for bits, begins in found.items() if begins >= 0} if found[0] >= 0 else {}
 
 
 def over(world: World, state: State) -> bool:
@@ -271,7 +284,9 @@ def mourned(world: World, local: Local, boss: Boss) -> bool:
     serving = [stand for table, stand in zip(world.machines[local.role], local.stands, strict=True) if table.serving]
     if role in world.tables.members(OLD):
         return not serving or any(stand is not None for stand in serving)
-    if role not in world.tables.members(NEW) or (world.regime.strict and not decided(world, boss) and not _said(world, local)):
+    if role not in world.tables.members(NEW):
+        return False
+    if world.regime.strict and not decided(world, boss) and not _said(world, local):
         return False
     return local.switched or joined(world, local)
 

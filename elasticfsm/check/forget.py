@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from elasticfsm.check.alike import alike
-from elasticfsm.check.faults import restart_of
+from elasticfsm.check.faults import restarts
 from elasticfsm.check.tables import MachineTable, StateTable
 from elasticfsm.check.world import ANSWERED, RELEASED, Boss, Local, World
 
@@ -105,8 +105,8 @@ class Forget:
             table, boss = self.world.tables.coordinator, self.world.bosses[number]
             found = 0
             starts = (boss.stand.state,) if boss.stand else ()
-            again = restart_of(self.world) if self.world.regime.restart else -1
-            for index in reachable(table, (*starts, again) if again >= 0 else starts) if table else ():
+            again = restarts(self.world).values() if self.world.regime.restart else ()
+            for index in reachable(table, (*starts, *again)) if table else ():
                 for way in table.states[index].leave if table else ():
                     for _, bit in way.sources:
                         found |= bit

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from elasticfsm import language
 from elasticfsm.check.verdict import Run, run
 from elasticfsm.check.world import Regime, sizes_of
 from elasticfsm.compile import Program, compile_protocol
 from elasticfsm.errors import SpecError
+from elasticfsm.language import Rule, Rules
 from elasticfsm.patch import edited
 from elasticfsm.protocol import find, parse, resolve
 from elasticfsm.reading import Document, read
@@ -21,22 +19,6 @@ RULES = SPEC / "variants" / "switch" / "rules.yaml"
 BASE = "variants/switch/base"
 SIZES = "2+1"
 CRASHES = (0, 1, 2)
-
-
-class Rule(msgspec.Struct, forbid_unknown_fields=True):
-    """One rule: edits of the base, or of another rule, and what the environment grants it or asks of it."""
-
-    says: str
-    edits: list[language.Edit] = []
-    base: str = msgspec.field(name="from", default="")
-    over: str = ""
-    messages: dict[str, str] = {}
-    restart: bool = False
-    strict: bool = False
-
-
-class _Rules(msgspec.Struct, forbid_unknown_fields=True):
-    rules: dict[str, Rule]
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,7 @@ WORDS = (  # two sides of one decision; the old deployment blocked or ended; no 
 def load_rules(path: Path = RULES) -> tuple[dict[str, Rule], Document]:
     """Reads the rules; raises `SpecError` for a malformed one, or one that builds on a rule that is not there."""
     document = read(path)
-    loaded: _Rules = document.convert(document.data, _Rules, ())
+    loaded: Rules = document.convert(document.data, Rules, ())
     for name, rule in loaded.rules.items():
         if rule.base and rule.base not in loaded.rules:
             raise document.wrong(("rules", name, "from"), f"no rule `{rule.base}`; there is {', '.join(loaded.rules)}")

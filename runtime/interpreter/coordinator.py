@@ -103,11 +103,13 @@ class Conductor:
         self.deliver(self._letter("cancel", "operator", "operator"))
 
     def died(self, engine: str) -> None:
-        """The watchdog says that an engine is gone: `died` in its name."""
+        """The watchdog says that an engine is gone: `lost` in its name if the protocol has that, else `died`."""
         for role, ids in self.engines.items():
             if engine in ids:
                 self._gone.add(engine)
-                self.deliver(self._letter("died", f"{self.program.name}.{role}", engine))
+                machine = f"{self.program.name}.{role}"
+                message = "lost" if self.program.routes_from(machine, "lost") else "died"
+                self.deliver(self._letter(message, machine, engine))
 
     def deliver(self, letter: Letter) -> None:
         """Puts a letter into the inbox; never blocks for long."""
