@@ -23,10 +23,8 @@ class Forget:
         self.world = world
         facts = world.tables.facts
         self.group_facts = sum(bit for name, bit in facts.bits.items() if name.startswith(GROUP_FACTS))
-        self.watched = 0
-        for step in world.tables.steps():
-            for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere):
-                self.watched |= mask
+        self.watched = world.tables.elsewhere
+        self.once = self._once()
         self.alike = [[alike(machine) for machine in machines] for machines in world.machines]
         self._kept: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
         self._asked: dict[int, int] = {}
@@ -77,6 +75,30 @@ class Forget:
                 for way in machine.states[index].leave:
                     mask |= 1 << way.peer if way.peer >= 0 else 0
         return mask
+
+    def wanted(self, local: Local) -> int:
+        """The facts of other engines that steps of this engine may still ask for."""
+        mask = 0
+        for number, (machine, stand) in enumerate(zip(self.world.machines[local.role], local.stands, strict=True)):
+            again = stand is None or not (self.world.operation and number == 0)
+            starts = [target for _, _, target, _ in machine.starts] if again else []
+            for index in reachable(machine, (*starts, *((stand.state,) if stand else ()))):
+                for step in machine.states[index].steps:
+                    for _, asked in (*step.awaits_elsewhere, *step.requires_elsewhere):
+                        mask |= asked
+        return mask
+
+    def _once(self) -> int:
+        """The peer messages of which one is as good as many: whoever took one hears no other of them in this wave."""
+        once, again = 0, 0
+        for machine in (machine for machines in self.world.machines for machine in machines):
+            for way in (way for state in machine.states for way in state.leave if way.peer >= 0):
+                after = self._within_wave(machine, (way.target,))
+                heard = any(other.peer == way.peer for index in after for other in machine.states[index].leave)
+                once, again = once | 1 << way.peer, again | heard << way.peer
+            for _, peer, _, _ in machine.starts:
+                again |= 1 << peer if peer >= 0 else 0
+        return once & ~again
 
     def _within_wave(self, machine: MachineTable, starts: tuple[int, ...]) -> set[int]:
         """The states that a machine can reach before the wave ends."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elasticfsm.check.coordinator import BossMove
-from elasticfsm.check.reduce import possible
+from elasticfsm.check.meanwhile import possible
 from elasticfsm.check.tables import OLD, MachineTable, StateTable
 from elasticfsm.check.world import RELEASED, Local, World
 

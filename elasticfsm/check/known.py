@@ -41,6 +41,7 @@ class Known(NamedTuple):
     alarm: bool
     alone: tuple[tuple[int, Move], ...]
     hears: int
+    wanted: int = 0  # facts of others that its machines may still ask for
 
 
 class Locals(dict[int, Known]):
@@ -48,11 +49,11 @@ class Locals(dict[int, Known]):
 
     def __init__(self, world: World, safe: Safe | None) -> None:
         super().__init__()
-        self._world = world
+        self.world = world
         self._safe = safe
 
     def __missing__(self, number: int) -> Known:
-        known = self[number] = _learn(self._world, self._world.locals[number], self._safe)
+        known = self[number] = _learn(self.world, self.world.locals[number], self._safe)
         return known
 
 
@@ -62,6 +63,7 @@ class Settled(dict[int, int]):
     def __init__(self, known: Locals) -> None:
         super().__init__()
         self._known = known
+        self._world = known.world
         self.passed: list[Move] = []
 
     def __missing__(self, number: int) -> int:
@@ -77,7 +79,13 @@ class Settled(dict[int, int]):
         known = self._known[number]
         if known.bad or known.alarm:
             return None
-        return next((pair for pair in known.alone if pair in known.plain), None)
+        return next(
+            (pair for pair in known.alone if pair in known.plain and not self._takes_away(known, pair[0])), None
+        )
+
+    def _takes_away(self, known: Known, target: int) -> bool:
+        """Whether a fact ends here that others may ask for: that depends on them (see `Successors.single`)."""
+        return bool(known.facts & ~self._world.locals[target].facts & self._world.tables.elsewhere)
 
 
 def _learn(world: World, local: Local, safe: Safe | None) -> Known:
@@ -116,6 +124,7 @@ def _learn(world: World, local: Local, safe: Safe | None) -> Known:
         alarm=_alarm(world, local, moves),
         alone=tuple(pair for pair in numbered if safe and safe(local, pair[1], moves)),
         hears=world.forget.hears(local) if world.forget else -1,
+        wanted=world.forget.wanted(local) if world.forget else -1,
     )
 
 

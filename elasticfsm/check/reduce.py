@@ -17,12 +17,13 @@ such event both systems are the same, and the reduced one keeps it reachable.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import groupby, permutations
 
+from elasticfsm.check.meanwhile import Meanwhile, needs_mail, possible
 from elasticfsm.check.moves import Move
 from elasticfsm.check.rank import Ranks
-from elasticfsm.check.tables import MachineTable, StateTable, StepTable, WayTable
+from elasticfsm.check.tables import StateTable, StepTable
 from elasticfsm.check.world import OUT, Local, Stand, State, World, begun, ended
 
 COLLECTIVE = ("rendezvous", "agree", "post")
@@ -97,20 +98,16 @@ class Alone:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        steps = [
-            step
-            for machines in world.tables.machines.values()
-            for machine in machines
-            for state in machine.states
-            for step in state.steps
-        ]
-        self.watched = 0
-        for step in steps:
-            for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere):
-                self.watched |= mask
-        for machines in world.tables.machines.values():
-            for machine in machines:
-                self.watched |= machine.holds
+        self._meanwhile = Meanwhile(world)
+        machines = [machine for inside in world.tables.machines.values() for machine in inside]
+        ways = [way for machine in machines for state in machine.states for way in state.leave]
+        self.shy = any(way.kind == "unwanted" for way in ways)  # whether somebody looks for the absence of votes
+        self.held = self.checked = 0  # facts that must hold in every state; facts that others must have at some step
+        for machine in machines:
+            self.held |= machine.holds
+        for step in world.tables.steps():
+            for _, mask in step.requires_elsewhere:
+                self.checked |= mask
 
     def __call__(self, local: Local, move: Move, moves: list[Move]) -> bool:
         """Whether this move, one of all `moves` of this engine, may be explored alone."""
@@ -119,35 +116,80 @@ class Alone:
         if move.bad or move.tag or world.regime.faults or move.verb == "fail":
             return False
         if move.verb == "guard":
-            return self._handed(local, move, moves) if worker else self._quiet(local, move)
+            return self._handed(local, move, moves) if worker else self._quiet(local, move) or self._prompt(local, move)
         step = world.step_of(local, move.machine)
         return step is not None and self._undisturbed(local, move, step)
 
     def _undisturbed(self, local: Local, move: Move, step: StepTable) -> bool:
         """Whether a step runs to its end whatever others do, and changes nothing that they look at."""
         stand, state = local.stands[move.machine], self.world.state_of(local, move.machine)
-        if stand is None or state is None or (state.thread == "foreground" and not begun(stand)):
+        if stand is None or state is None or (step.means == "local" and len(step.answers) > 1):
             return False
-        destroys = step.closes and step.group != "retired"  # a retired one: if no other member can use it any more
-        if step.means == "rename" or destroys or step.ends & self.watched or move.needs or move.requires:
+        if state.thread == "foreground" and not begun(stand) and not self._at_once(local, move.machine, state):
+            return False
+        if step.means == "rename" or move.needs or move.requires or self._looked_at(step):
+            return False
+        if (step.closes and not self._departs(local, step)) or (move.edges and not self._quiet_edges(local, move)):
             return False
         if self._interruptible(local, move.machine, state, step, stand):
             return False
-        if move.edges and not self._quiet_edges(local, move):
-            return False
-        return not any(_conflict(step, other) for other in self._meanwhile(local, move.machine))
+        return not any(_conflict(step, other) for other in self._meanwhile.steps(local, move.machine))
+
+    def _looked_at(self, step: StepTable) -> bool:
+        """Whether others may notice a fact that the step changes, beyond those that it makes possible.
+
+        If a fact ends that others may ask for, that depends on where they stand (`Successors.single`).
+        """
+        return bool(step.ends & self.held or step.provides & self.checked)
+
+    def _at_once(self, local: Local, machine: int, state: StateTable) -> bool:
+        """Whether a foreground list is one local step, and nothing of this engine can keep it waiting or prevent it."""
+        return len(state.steps) == 1 and state.steps[0].means == "local" and self._comes(local, machine, state)
+
+    def _comes(self, local: Local, machine: int, state: StateTable) -> bool:
+        """Whether a state ends by its list only, and no other list can begin in the main loop before."""
+        return not self._heard(local, machine, state) and not self._meanwhile.waits(local, machine)
+
+    def _heard(self, local: Local, machine: int, state: StateTable) -> int:
+        """How many guards of the state a message may satisfy."""
+        mail = self._mail(local, machine)
+        return sum(needs_mail(way) and possible(way, mail) for way in state.leave)
+
+    def _mail(self, local: Local, machine: int) -> int:
+        """The messages that may be there while this machine stands still."""
+        mail = self._meanwhile.reach(local, machine)[1]
+        if self.world.bold and not self.world.regime.cancel:
+            mail &= ~self.world.tables.interrupts  # nothing is withdrawn; else `Interrupted` is raised
+        return mail
+
+    def _departs(self, local: Local, step: StepTable) -> bool:
+        """Whether destroying a group takes nothing from a peer that it could still have.
+
+        A retired one: if no other member can use it any more, which depends on the others (`Successors.single`). A
+        standby one: if everything that this engine entered there was released. What a peer entered beyond that can
+        never be released then, before the end of the group as little as after it: that end only lets the peer know.
+        """
+        if step.group == "standby":
+            generation = self.world.tables.resolve(self.world.tables.roles[local.role], local.switched, "standby")
+            return all(entry.generation != generation for entry in local.pending)
+        return step.group == "retired"
 
     def _handed(self, local: Local, move: Move, moves: list[Move]) -> bool:
         """Whether a worker's guard is the only one that it can ever take where it stands now."""
         table = self.world.machines[local.role][move.machine]
         if move.peers or sum(other.machine == move.machine for other in moves) != 1:
             return False
-        _, mail = self._reach(local, move.machine)
+        _, mail = self._meanwhile.reach(local, move.machine)
         stand = local.stands[move.machine]
         if stand is None:
             return sum(bit & mail != 0 for bits, _, _, _ in table.starts for bit in bits) == 1
-        open_ways = [way for way in table.states[stand.state].leave if way.kind != "expired" and possible(way, mail)]
-        return len(open_ways) == 1
+        then = self.world.state_of(move.target, move.machine)
+        if then is not None and then.inbox & local.inbox:
+            return False
+        ways = table.states[stand.state].leave
+        if _concludes(move):
+            return not any(needs_mail(way) and possible(way, mail) for way in ways)
+        return sum(way.kind != "expired" and possible(way, mail) for way in ways) == 1
 
     def _quiet(self, local: Local, move: Move) -> bool:
         """Whether a guard changes nothing that the main loop or another machine of the engine looks at.
@@ -162,28 +204,39 @@ class Alone:
         then = world.state_of(move.target, move.machine)
         if not world.bold or then is None or move.takes >= 0 or move.peers or move.target.inbox & ~local.inbox:
             return False
-        mail = self._reach(local, move.machine)[1]
-        if not world.regime.cancel:
-            mail &= (
-                ~world.tables.interrupts
-            )  # nothing is withdrawn; `Interrupted` is raised if that turns out to be wrong
         if stand is None:
-            only = sum(bit & mail != 0 for bits, _, _, _ in table.starts for bit in bits) == 1
-            return only and _unseen(then)
+            mail = self._mail(local, move.machine)
+            return sum(bit & mail != 0 for bits, _, _, _ in table.starts for bit in bits) == 1 and _unseen(then)
         state = table.states[stand.state]
-        if not ended(state, stand) or not _unseen(state) or not _unseen(then):
+        steps = table.serving and then.serves and not then.votes  # its own forward steps are held up by others only
+        if not ended(state, stand) or not _unseen(state) or not (steps or _unseen(then)):
             return False
+        heard = self._heard(local, move.machine, state)
         concluded = any(way.kind in ("done", "answer") for way in state.leave)
-        heard = sum(_needs_mail(way) and possible(way, mail) for way in state.leave)
-        return (
-            heard == 0 if move.edges[0][2].split()[0] in ("done", "answer", "failed") else heard == 1 and not concluded
-        )
+        return heard == 0 if _concludes(move) else heard == 1 and not concluded
+
+    def _prompt(self, local: Local, move: Move) -> bool:
+        """Whether a guard that ends a foreground list is taken whatever others do, and only makes more possible.
+
+        It is the only one that this machine can ever take here, and no list can begin in the main loop before it. What
+        it sends is not in flight yet, so nobody can take it before, and nobody looks for its absence.
+        """
+        world = self.world
+        table, stand = world.machines[local.role][move.machine], local.stands[move.machine]
+        then = world.state_of(move.target, move.machine)
+        if stand is None or then is None or then.end or move.takes >= 0 or move.peers or self.shy:
+            return False
+        state = table.states[stand.state]
+        if state.thread != "foreground" or not ended(state, stand) or state.votes or not _concludes(move):
+            return False
+        sent = then.inbox & local.inbox or then.outbox & local.outbox
+        return not sent and self._comes(local, move.machine, state)
 
     def _interruptible(self, local: Local, machine: int, state: StateTable, step: StepTable, stand: Stand) -> bool:
         """Whether a message may cancel the list, or a peer may close its side of the group."""
         if self.world.bold and not self.world.regime.cancel:
             return False  # then nothing is withdrawn; `Interrupted` is raised if that turns out to be wrong
-        mail = self._reach(local, machine)[1]
+        mail = self._meanwhile.reach(local, machine)[1]
         if state.thread == "background" and any(
             way.kind not in ("done", "failed", "answer", "expired") and possible(way, mail) for way in state.leave
         ):
@@ -204,46 +257,10 @@ class Alone:
                 return False
         return not move.peers
 
-    def _meanwhile(self, local: Local, machine: int) -> Iterator[StepTable]:
-        """Every step that other threads of the engine may perform before this machine moves on."""
-        for other, states in enumerate(self._reach(local, machine)[0]):
-            stand = local.stands[other]
-            for index in states:
-                state = self.world.machines[local.role][other].states[index]
-                if stand is not None and index == stand.state:
-                    if other != machine and not ended(state, stand) and self._runs(local, machine, other):
-                        yield from state.steps[stand.step :]
-                else:
-                    yield from state.steps
 
-    def _runs(self, local: Local, machine: int, other: int) -> bool:
-        """Whether the current list of `other` may go on while `machine` stands still."""
-        mine, theirs = (self.world.state_of(local, one) for one in (machine, other))
-        held = mine is not None and mine.thread == "foreground"
-        return not (held and theirs is not None and theirs.thread == "foreground")
-
-    def _reach(self, local: Local, machine: int) -> tuple[list[set[int]], int]:
-        """What the machines of the engine may reach while this one stands still: their states, and messages to it."""
-        world = self.world
-        tables = world.machines[local.role]
-        mine = world.state_of(local, machine)
-        held = mine is not None and mine.thread == "foreground"
-        reach = [{stand.state} if stand else set() for stand in local.stands]
-        moving = [other for other in range(len(tables)) if other != machine and (tables[other].worker or not held)]
-        inner = {bit for (_, sender, _), bit in world.tables.mail.inbox.items() if sender != world.program.coordinator}
-        mail = local.inbox | sum(bit for bit in world.tables.mail.inbox.values() if bit not in inner)
-        while True:
-            before = [len(states) for states in reach], mail
-            for other in moving:
-                for target in _next(tables[other], reach[other], mail, world.bold):
-                    reach[other].add(target)
-                    mail |= tables[other].states[target].inbox
-            if before == ([len(states) for states in reach], mail):
-                return reach, mail
-
-
-def _needs_mail(way: WayTable) -> bool:
-    return way.kind not in ("done", "failed", "answer", "expired", "agreed")
+def _concludes(move: Move) -> bool:
+    """Whether a guard says how a list ended: it is then the only one of its kind."""
+    return move.edges[0][2].split()[0] in ("done", "answer", "failed")
 
 
 def _unseen(state: StateTable) -> bool:
@@ -251,30 +268,12 @@ def _unseen(state: StateTable) -> bool:
     return state.thread != "foreground" and state.serves and not state.votes
 
 
-def _next(table: MachineTable, states: set[int], mail: int, bold: bool) -> set[int]:
-    def fails(state: StateTable) -> bool:
-        return not bold or any(step.group == "standby" for step in state.steps)
-
-    found = {target for bits, peer, target, _ in table.starts if peer >= 0 or any(bit & mail for bit in bits)}
-    for index in states:
-        state = table.states[index]
-        found |= {way.target for way in state.leave if possible(way, mail) and (way.kind != "failed" or fails(state))}
-    return found
-
-
-def possible(way: WayTable, mail: int) -> bool:
-    """Whether a guard may become true with these messages in the engine's mail."""
-    if way.kind not in ("received", "any", "all", "all alive"):
-        return True
-    return bool(way.outside) or way.peer >= 0 or any(bit & mail for bit in way.mail)
-
-
 def _conflict(step: StepTable, other: StepTable) -> bool:
     """Whether the order of two steps of one engine may matter."""
     reads, writes = (step.requires | step.awaits | step.asks), (step.provides | step.ends)
     theirs = other.requires | other.awaits | other.asks
     changed = other.provides | other.ends
-    if other.means == "rename" or (other.closes and other.group == step.group):
+    if other.means == "rename" or ((other.closes or step.closes) and other.group == step.group):
         return True
     if step.means in (*COLLECTIVE, "wait") and other.means in (*COLLECTIVE, "wait") and step.kind == other.kind:
         return True

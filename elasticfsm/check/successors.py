@@ -47,6 +47,15 @@ class Successors:
         self._ready: dict[tuple[int, ...], list[tuple[int, BossMove]]] = {}
         self._changed: dict[tuple[object, ...], int] = {}
         count = world.count
+        self._once = world.forget.once if world.forget and not world.regime.faults else 0
+        self._same = sum(
+            1 << place
+            for place in (
+                (message * count + who) * count + who
+                for message in range(len(world.tables.mail.peers))
+                for who in range(count)
+            )
+        )
         self._lanes = [  # for each engine and each message between peers: its number, and the bits of messages to it
             (who + 1, message, ((1 << count) - 1) << (message * count + who) * count)
             for who in range(count)
@@ -76,7 +85,18 @@ class Successors:
         found = self.open(state, who, target, move)
         if len(found) != 1 or found[0].bad or (move.closes >= 0 and self._near(state, who, move.closes)):
             return None
+        if self._asked_for(state, who, target):
+            return None
         return found[0]
+
+    def _asked_for(self, state: State, who: int, target: int) -> bool:
+        """Whether a fact of this engine ends with which another one may still want to begin a step."""
+        gone = self.known[state[who + 1]].facts & self.world.tables.elsewhere
+        if gone:
+            gone &= ~self.known[target].facts
+        return bool(gone) and any(
+            self.known[state[other + 1]].wanted & gone for other in range(self.world.count) if other != who
+        )
 
     def boss_alone(self, state: State) -> Transition | None:
         """A move of the coordinator that nothing prevents: a step, or a guard beside which no other can become true."""
@@ -158,11 +178,14 @@ class Successors:
         return self.change("heard", number, self.world.forget.asked(boss))
 
     def heard_mail(self, state: State) -> State:
-        """The state without messages to peers that nobody can take any more."""
+        """The state without messages to peers that nobody can take any more, and with one where one is as good as many.
+
+        That one bears its receiver in the place of its senders.
+        """
         known, mail, kept = self.known, state[-1], 0
         for who, message, lane in self._lanes:
             if mail & lane and known[state[who]].hears >> message & 1:
-                kept |= mail & lane
+                kept |= lane & (self._same if self._once >> message & 1 else mail)
         return state if kept == mail else (*state[:-1], kept)
 
     def _hold(self, state: State, facts: tuple[tuple[str, int], ...]) -> bool:

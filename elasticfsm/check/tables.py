@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from elasticfsm.check.facts import Facts, strip_all
 from elasticfsm.compile import Program
@@ -117,6 +119,9 @@ class Tables:
                         self.interrupts |= sum(way.mail)
         standby = self.facts.bits.get("standby joined", 0)
         self.joins = frozenset(step.name for step in self.steps() if step.provides & standby)
+        self.elsewhere = 0  # facts that some step asks for on other engines
+        for step in self.steps():
+            self.elsewhere |= reduce(or_, (mask for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere)), 0)
         self.wakes = tuple(number for (message, _), number in self.mail.peers.items() if message in program.waves)
         self.wake_mail = sum(
             bit
