@@ -168,7 +168,7 @@ class Successors:
         if move.closes >= 0 and self._in_use(state, who, move.closes):
             bad = tuple(sorted({*bad, "no_use_after_destroy"}))
         if not self._hold(state, move.requires):
-            bad = tuple(sorted({*bad, "contracts"}))
+            bad = tuple(sorted({*bad, *self._missing(state, move.requires)}))
         return [Transition(_with(state, who, target), move, who, move.tag, bad)]
 
     def _heard(self, boss: int, number: int) -> int:
@@ -194,6 +194,11 @@ class Successors:
             for role, mask in facts
             for other in (self.world.where.get(role) or range(self.world.count))
         )
+
+    def _missing(self, state: State, facts: tuple[tuple[str, int], ...]) -> set[str]:
+        """The properties that are refuted because some of these facts do not hold on every engine of their role."""
+        missing = [one for one in facts if not self._hold(state, (one,))]
+        return {name for _, mask in missing for name in self.world.tables.facts.refuted_by(mask)}
 
     def _near(self, state: State, who: int, generation: int) -> bool:
         """Whether another member may still use a generation that this engine is about to destroy."""
@@ -249,7 +254,7 @@ class Successors:
             if elsewhere and not finds_out:
                 bad.add("membership")
         if not self._hold(state, move.requires):
-            bad.add("contracts")
+            bad.update(self._missing(state, move.requires))
         return (generation, kind), step, tuple(sorted(bad))
 
     def _release(self, state: State, place: Place, step: StepTable) -> list[tuple[State, Outcome | None]]:
@@ -270,7 +275,7 @@ class Successors:
             if outcome.void:
                 after[-1] = self._void(after[-1], members)
                 for other in members if self.world.tables.wake_mail else ():
-                    after[other + 1] = self._change("quiet", after[other + 1])
+                    after[other + 1] = self.change("quiet", after[other + 1])
             again = self._release(tuple(after), place, step)
             found.extend((then, later or outcome) for then, later in again)
         return found
@@ -300,10 +305,9 @@ class Successors:
             return local._replace(inbox=local.inbox & ~self.world.tables.wake_mail)
         if what == "order":
             return local._replace(inbox=local.inbox | int(how[0]))  # type: ignore[call-overload]
-        if what == "heard":
-            return local._replace(outbox=local.outbox & int(how[0]))  # type: ignore[call-overload]
-        if what == "take":
-            return local._replace(outbox=local.outbox & ~int(how[0]))  # type: ignore[call-overload]
+        if what in ("heard", "take"):
+            mask: int = int(how[0]) if what == "heard" else ~int(how[0])  # type: ignore[call-overload]
+            return local._replace(outbox=local.outbox & mask)
         return local._replace(present=True)
 
     def _mailed(self, state: State, who: int, target: int, move: Move) -> list[Transition]:
