@@ -23,20 +23,24 @@ if TYPE_CHECKING:
     from elasticfsm.testing.stage.stage import Stage
 
 OPERATION = "op"
+Heard = Callable[[str, dict[str, Any]], None]
 At = Callable[[Seat], "Standing | None"]
 
 
 class Record:
-    """A journal in memory: what one actor has noted."""
+    """A journal in memory: what one actor has noted; `heard` is told of each event."""
 
-    def __init__(self) -> None:
+    def __init__(self, who: str, heard: Heard) -> None:
         self.events: list[dict[str, Any]] = []
+        self._who = who
+        self._heard = heard
         self.operation = ""
         self.generation = 0
 
     def put(self, event: str, machine: str = "", /, **fields: object) -> None:
         """Notes an event."""
         self.events.append({"event": event, "machine": machine, **fields})
+        self._heard(self._who, self.events[-1])
 
     def flush(self) -> None:
         """Everything is there already."""
@@ -94,7 +98,7 @@ class Engine:
         self.own = ""  # the machine of the operation
         self.asked = ""  # the message of the environment that is there now
         self.due = False
-        self.board, self.journal = Board(), Record()
+        self.board, self.journal = Board(), Record(name, stage.heard)
         self.monitor = Monitor(name, self.journal, clock=stage.nanoseconds)
         self.performer = Performer(name, stage.laws, stage.gates, self.board, self.monitor)
         self.performer.busy = self._others_work
@@ -238,7 +242,8 @@ class Boss:
         program = stage.program
         self.stage = stage
         self.name = COORDINATOR
-        self.journal = Record()
+        self.journal = Record(COORDINATOR, stage.heard)
+        self.alive = True
         self.performer = Performer(COORDINATOR, stage.laws, stage.gates, Board())
         self.performer.launch = stage.launch
         self.performer.owner = lambda cancel: program.coordinator
@@ -253,7 +258,6 @@ class Boss:
             stage.clock,
         )
         self.held = {self.conductor._seat.name: Held(self.conductor._seat, stage.clock, stage.gates.tell)}
-        self.conductor.begin()
 
     wanted = False
 

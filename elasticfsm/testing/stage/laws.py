@@ -32,6 +32,7 @@ class Laws(Ground):
         self.refuted: dict[str, str] = {}
         self.pending: dict[str, list[Entry]] = {}
         self.complete: set[int] = set()  # ids of meetings that were released
+        self.destroyed: set[tuple[str, str]] = set()  # closed by a step that ends a group, not by a failure or a death
         self._properties = facts
         self._whats: dict[int, dict[str, str]] = {}
 
@@ -117,6 +118,7 @@ class Laws(Ground):
             if any(entry.identity == identity for entry in self.pending[engine]) or users:
                 self.note("no_use_after_destroy", f"{engine} destroys {name}, which {users or engine} still uses")
         self.close(engine, name)
+        self.destroyed.add((engine, identity))
 
     def switch(self, engine: str, busy: bool) -> None:
         """Active is retired, standby is active; `busy`: another thread of the engine is inside a list."""
@@ -133,8 +135,8 @@ class Laws(Ground):
         if others - {step.name}:
             self.note("collective_order", f"{engine} enters {step} where others are in {', '.join(sorted(others))}")
         members = self.members.get(identity, ())
-        if step.argument != "standby" and any((o, identity) in self.closed for o in members if o != engine):
-            self.note("no_use_after_destroy", f"{engine} enters {step}, but a member has closed its side")
+        if step.argument != "standby" and any((o, identity) in self.destroyed for o in members if o != engine):
+            self.note("no_use_after_destroy", f"{engine} enters {step}, but a member has destroyed it")
         if step.argument == "active":
             for other in members:
                 if other != engine and any(e.step == step.name and e.identity != identity for e in self.pending[other]):

@@ -117,11 +117,10 @@ class Performer:
             del self.inside[cancel]
 
     def _failure(self, step: Step, order: str) -> GroupError:
-        if order == CLOSING:
-            self._laws.close(self.who, step.argument)
-        return GroupError(
-            f"{step} failed: a member has closed its side of the group" if order == CLOSING else "told to"
-        )
+        if order != CLOSING:
+            return GroupError("it was told to")
+        self._laws.close(self.who, step.argument)
+        return GroupError("a member has closed its side of the group")
 
     def _contribution(self, step: Step) -> object:
         if step.meaning.means == "agree":

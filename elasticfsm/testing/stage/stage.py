@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 
 from elasticfsm.compile import Program
 from elasticfsm.errors import ElasticError
+from elasticfsm.mailbox import Letter
 from elasticfsm.seat import Cancel, Job, Seat
 from elasticfsm.steps import COLLECTIVE
 from elasticfsm.testing.stage.act import COORDINATOR, Act
-from elasticfsm.testing.stage.actors import Boss, Engine, base_of
+from elasticfsm.testing.stage.actors import Boss, Engine, Heard, base_of
 from elasticfsm.testing.stage.gates import Gates, Standing
 from elasticfsm.testing.stage.held import Held
 from elasticfsm.testing.stage.laws import NEW, OLD, Laws
@@ -38,7 +39,10 @@ class Stage:
         counts: Mapping[str, int],
         merge: bool = True,
         deadlines: Mapping[str, float] | None = None,
+        asked: bool = True,
+        heard: Heard = lambda who, event: None,
     ) -> None:
+        self.heard = heard
         self.program, self.base = program, base_of(program)
         self.deadlines = dict(deadlines or {})
         self.now = 0.0
@@ -57,6 +61,8 @@ class Stage:
         self.engines: dict[str, Engine] = {}
         self.boss: Boss | None = None
         self._cast()
+        if asked:
+            self.begin()
 
     def _cast(self) -> None:
         old, new = (tuple(self._members(name)) for name in ("active", "standby"))
@@ -73,10 +79,30 @@ class Stage:
             self.engines[engine] = Engine(self, engine, role, engine in old)
         if self.program.coordinator:
             laws.facts[COORDINATOR], laws.names[COORDINATOR] = set(), {}
-            ids = {role: [name for name, own in self.roles.items() if own == role] for role in self.program.roles}
-            self.boss = Boss(self, ids)
-            (start,) = self.boss.seat.machine.spec.starts
-            self.act(Act(COORDINATOR, self.boss.seat.name, "takes", f"received {start}"))
+            self._ids = {role: [name for name, own in self.roles.items() if own == role] for role in self.program.roles}
+            self.boss = Boss(self, self._ids)
+
+    def begin(self) -> None:
+        """The operator asks for the operation, and the coordinator begins."""
+        if self.boss is not None:
+            self.boss.conductor.begin()
+            message = next(iter(self.boss.seat.machine.spec.starts))
+            self.act(Act(COORDINATOR, self.boss.seat.name, "takes", f"received {message}"))
+
+    def restart(self, state: str, said: list[Letter]) -> None:
+        """A new coordinator goes on in that state; engines have repeated to it what they said to the old one."""
+        old = self.boss
+        if old is None or old.alive:
+            raise Impossible("the coordinator is not dead")
+        self.network.letters[:] = [sent for sent in self.network.letters if sent.to != COORDINATOR]
+        self.boss = Boss(self, self._ids)
+        for letter in said:
+            self.boss.deliver(letter)
+        gone = [engine.name for engine in self.engines.values() if not engine.alive]
+        launched = [engine.name for engine in self.engines.values() if engine.present and not engine.founder]
+        old.close()
+        self.boss.conductor.resume(state, launched, gone)
+        self._settle()
 
     def _members(self, group: str) -> Iterator[str]:
         named = self.program.groups.get(group, ())
@@ -172,7 +198,7 @@ class Stage:
         if act.machine not in actor.held:
             raise Impossible(f"{act}: {act.who} has no machine {act.machine}; there are {', '.join(actor.held)}")
         held = actor.held[act.machine]
-        if isinstance(actor, Engine) and not (actor.present and actor.alive):
+        if not actor.alive or (isinstance(actor, Engine) and not actor.present):
             raise Impossible(f"{act}: {act.who} does not run")
         if act.verb == "takes":
             self._take(actor, held, act)
@@ -184,13 +210,17 @@ class Stage:
 
         Letters on their way arrive first; a guard is the one that the interpreter would take, with its own precedence.
         """
+        return [act for actor in self.actors() for act in self.possible(actor)]
+
+    def possible(self, actor: Engine | Boss) -> list[Act]:
+        """The same for one actor."""
         for sent in list(self.network.letters):
             if self.network.flows(sent):
                 self.network.deliver(sent)
-        return [act for actor in self.actors() for act in self._possible(actor)]
+        return list(self._possible(actor))
 
     def _possible(self, actor: Engine | Boss) -> Iterator[Act]:
-        if isinstance(actor, Engine) and not (actor.present and actor.alive):
+        if not actor.alive or (isinstance(actor, Engine) and not actor.present):
             return
         actor.sort()
         for name, held in actor.held.items():
