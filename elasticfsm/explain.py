@@ -49,11 +49,15 @@ class EngineReport(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """All of it. `blamed` are the engines that others wait for and that wait for nobody themselves."""
+    """All of it. `blamed` are the engines that died, and those that others wait for and that wait for nobody.
+
+    `dead` are the engines that the coordinator has declared dead, with its reason: a dead engine waits for nobody.
+    """
 
     waits: tuple[Wait, ...]
     blamed: tuple[str, ...]
     engines: tuple[EngineReport, ...]
+    dead: dict[str, str] = {}
 
     def json(self) -> bytes:
         """The explanation as JSON."""
@@ -68,11 +72,17 @@ def explain(directory: Path | str, machines: Mapping[str, Machine] | None = None
     scenes = {engine: scene(events) for engine, events in journals.items() if events}
     waits = [*_collectives(journals, scenes, now), *_steps(journals, scenes, known, now)]
     waits += _states(scenes, journals, known, now)
-    waits.sort(key=lambda wait: -wait.seconds)
+    dead = {
+        str(event["source"]): str(event.get("error", ""))
+        for events in journals.values()
+        for event in events
+        if event["event"] == "dead"
+    }
+    waits = sorted((wait for wait in waits if wait.engine not in dead), key=lambda wait: -wait.seconds)
     waiting = {wait.engine for wait in waits if wait.missing}
-    blamed = sorted({engine for wait in waits for engine in wait.missing} - waiting)
+    blamed = sorted({engine for wait in waits for engine in wait.missing} - waiting | dead.keys())
     reports = tuple(_report(engine, each, known, now) for engine, each in scenes.items())
-    return Explanation(tuple(waits), tuple(blamed), reports)
+    return Explanation(tuple(waits), tuple(blamed), reports, dead)
 
 
 def _collectives(journals: Mapping[str, list[Event]], scenes: Mapping[str, Scene], now: int) -> list[Wait]:
@@ -147,7 +157,7 @@ def _states(
 def _unheard(machine: str, message: str, each: Scene, machines: Mapping[str, Machine]) -> list[str]:
     """The living engines of the roles that send this message to the coordinator, and have not."""
     protocol = machine.partition(".")[0]
-    heard = {source for what, source in each.arrived if what in (message, "died")}
+    heard = {source for what, source in each.arrived if what in (message, "died", "lost")}
     roles = [role for role in each.engines if _sends(machines, f"{protocol}.{role}", message)]
     return [engine for role in roles for engine in each.engines[role] if engine not in heard]
 
@@ -188,8 +198,11 @@ def text(explanation: Explanation) -> str:
         whom = f"; never came: {', '.join(wait.missing)}" if wait.missing else ""
         where = f"{wait.machine} in `{wait.state}`" if wait.machine else "outside of any step"
         lines.append(f"{wait.engine}: {where} waits since {wait.seconds:.2f} s for {wait.what}{whom}")
-    if explanation.blamed:
-        lines += ["", f"others wait for {', '.join(explanation.blamed)}, who wait for nobody:"]
+    if explanation.dead:
+        lines += ["", *(f"{engine} died: {reason}" for engine, reason in explanation.dead.items())]
+    idle = [engine for engine in explanation.blamed if engine not in explanation.dead]
+    if idle:
+        lines += ["", f"others wait for {', '.join(idle)}, who wait for nobody:"]
     for report in explanation.engines:
         lines += ["", *_lines(report)]
     return "\n".join(lines)

@@ -35,6 +35,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "collective.before": _COLLECTIVE,
     "collective.after": _COLLECTIVE,
     "dropped": {"collectives": list},
+    "dead": {"source": str},
     "generation": {"of": str, "members": list},
     "agreed": {"of": str, "number": int | str, "votes": list, "cast": list, "answer": object},
     "refused": {"got": object, "group": str, "step": str, "expected": object},

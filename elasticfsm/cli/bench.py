@@ -124,6 +124,36 @@ def rescales(
     sys.exit(0 if report.ok else 1)
 
 
+@app.command("soak")
+def soak(
+    count: Annotated[int, typer.Option(help="Changes of size in a row.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="Of path and faults; without it one is drawn, and printed.", min=0)] = -1,
+    timescale: Annotated[float, typer.Option(help="Every limit of time is multiplied by this.", min=0.05)] = 0.2,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the report here, as JSON.")] = None,
+) -> None:
+    """Rescale along a random path, a third of it with faults, then serve many clients; exit 0 if nothing is lost."""
+    import random
+
+    import msgspec
+
+    from elasticfsm.runtime.faults.soak import run
+
+    chosen = seed if seed >= 0 else random.SystemRandom().randrange(1 << 16)
+    typer.echo(f"seed {chosen}")
+    made = run(count, chosen, timescale, typer.echo)
+    for slope in made.slopes:
+        typer.echo(f"{slope.of:<32} {slope.begin:8.1f} at the begin, {slope.per_hundred:+.2f} per hundred rescales")
+    for problem in (*made.problems, *made.loop_problems):
+        typer.echo(problem)
+    typer.echo(
+        f"{made.rescales} rescales in {made.seconds:.0f} s: {made.outcomes}, faults {made.faults}; "
+        f"{made.requests} requests on the path, {made.loop_requests} in the loop: {'ok' if made.ok else 'FAILED'}"
+    )
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    sys.exit(0 if made.ok else 1)
+
+
 @app.command("step")
 def step(
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,

@@ -35,6 +35,7 @@ def bury(deployment: Deployment, engine: str, reason: str) -> None:
     if not deployment.roster.bury(engine, reason):
         return
     deployment._launcher.kill(engine)
+    deployment._journal.put("dead", "", source=engine, error=reason)
     member = deployment.roster.get(engine)
     remove_socket(member.wake if member is not None else "")
     for each in deployment.roster.living():

@@ -84,7 +84,8 @@ def _decide(deployment: Deployment, standing: Standing) -> None:
     if record is not None and record.phase not in ENDED:
         handle = _left_behind(deployment, record)
     added = record.engines_to_add if handle is not None and record is not None else ()
-    expected = tuple(dict.fromkeys((*standing.members, *added, *standing.retired)))
+    involved = handle.record.participants if handle is not None else ()  # who leaves is no member any more
+    expected = tuple(dict.fromkeys((*standing.members, *involved, *standing.retired)))
     deployment.roster.go_on(standing.next_engine)
     deployment.roster.expect(expected, record.operation_id if handle is not None and record is not None else "")
     deployment._listen()

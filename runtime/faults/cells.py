@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from elasticfsm.compile import COORDINATOR, Program, program
-from elasticfsm.protocol import Machine, State
+from elasticfsm.protocol import Guard, Machine, State
 
 from .fault import WIRE, Fault, Kind
 
@@ -15,8 +15,8 @@ RANK_0 = "rank 0"  # the first member, which computes plans and brings the map: 
 OPERATIONS = ("scale_up", "scale_down")
 STAYS = {"scale_up": "existing", "scale_down": "remaining"}
 GOES = {"scale_up": "new", "scale_down": "removing"}
-UNDONE = frozenset({"failed", "expired", "received withdraw", "received end", "received cancel", "received broken"})
-UNDONE_BY = ("any aborted", "any ended", "any died", "any failed")
+BROKEN = frozenset({"failed", "expired", "received broken"})  # nothing but another fault leads this way
+UNDONE = BROKEN | {"received withdraw", "received end", "received cancel"}
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +74,9 @@ def _of(name: str) -> Iterator[Cell]:
 
 def _of_machine(operation: str, role: str, machine: str, spec: Machine) -> Iterator[Cell]:
     usual = _usual(spec)
+    reached = _reached(spec)
     for state in spec.states.values():
-        if state.end:
+        if state.end or state.name not in reached:
             continue
         for kind in _kinds(role, state):
             yield Cell(
@@ -124,13 +125,31 @@ def _only_of_aborts(spec: Machine, message: str) -> bool:
 
 def _usual(spec: Machine) -> set[str]:
     """The states that a run without fault, expiry and cancel comes through."""
+    return _closure(spec, lambda guard: str(guard) not in UNDONE and guard.kind != "any")
+
+
+def _reached(spec: Machine) -> set[str]:
+    """The states that one fault alone finds an engine in: with a cancel, if it must be."""
+    return _closure(spec, lambda guard: str(guard) not in BROKEN)
+
+
+def unreached() -> list[str]:
+    """States that only another fault leads to: no cell has them."""
+    found = []
+    for name in OPERATIONS:
+        for machine, spec in program(name).machines.items():
+            if machine.startswith((name, "rebalance")):
+                states = [state.name for state in spec.states.values() if not state.end]
+                found += [f"{machine} {state}" for state in states if state not in _reached(spec)]
+    return list(dict.fromkeys(found))
+
+
+def _closure(spec: Machine, taken: Callable[[Guard], bool]) -> set[str]:
     seen: set[str] = set()
     todo = [target for message, target in spec.starts.items() if message not in ("withdraw", "end")]
     while todo:
         name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        ways = spec.states[name].leave
-        todo += [way.target for way in ways if str(way.guard) not in (*UNDONE, *UNDONE_BY)]
+        if name not in seen:
+            seen.add(name)
+            todo += [way.target for way in spec.states[name].leave if taken(way.guard)]
     return seen

@@ -35,7 +35,7 @@ def _death(cell: Cell, state: State) -> tuple[Outcome, ...]:
     A removing engine serves until it has left; whoever dies when all are done is no part of the operation any more.
     """
     if cell.role == "new" and state.phase != "completing":
-        return ("aborted",)
+        return ("failed", "aborted") if state.phase == "starting" else ("aborted",)
     if cell.role == "removing" and state.phase == "completing":
         return ("failed", "completed")
     if state.phase == "aborting":
@@ -45,13 +45,12 @@ def _death(cell: Cell, state: State) -> tuple[Outcome, ...]:
 
 def _exception(cell: Cell, state: State) -> tuple[Outcome, ...]:
     """Where the spec's way out of a failed step leads: to the abort, or to a failure that is said."""
-    machine = program(cell.operation).machines[cell.machine]
     target = next((way.target for way in state.leave if way.guard.kind == "failed"), "")
     if cell.machine.partition(".")[0] != cell.operation:
         return ("failed",) if cell.machine == "serving.engine" else EITHER
-    if target and machine.states[target].end:
-        return ("failed",)
-    return ("aborted",)
+    if cell.role == "new" and state.phase == "starting":
+        return ("failed", "aborted")
+    return ("failed",) if target == "failed" else ("aborted",)
 
 
 def _coordinator(cell: Cell, state: State) -> tuple[Outcome, ...]:

@@ -11,6 +11,7 @@ from elasticfsm.compile import COORDINATOR
 from elasticfsm.errors import DeadlineExpired, ElasticError
 
 from ..coordinator import change_of
+from ..deployment.deaths import SILENCE
 from ..operation import Operation
 from .cells import RANK_0, Cell
 from .feeder import Feeder
@@ -92,6 +93,8 @@ class Suite:
         if claimed is None:
             problems.append("the fault was never met: nothing came to this state")
         self.rig.post.clear()
+        if claimed is not None and cell.kind in ("kill", "hang") and claimed.engine in before:
+            problems += self._said_dead(deployment, claimed.engine)
         if result.outcome not in (*result.allowed, "hang"):
             problems.append(f"outcome {result.outcome}, allowed: {', '.join(result.allowed)}")
         if result.outcome == "failed" and not result.error:
@@ -108,6 +111,15 @@ class Suite:
             problems += self.rig.agree(deployment, after)
             if problems:
                 problems += self.rig.shut()
+
+    def _said_dead(self, deployment: Rigged, engine: str) -> list[str]:
+        """The death of an engine that served is noticed and said, by name; one that has left is none of them."""
+        left = engine not in deployment.members
+        said = self.rig.until_clean(
+            lambda: [] if f"engine {engine}" in deployment.failed else [f"nobody said that engine {engine} died"],
+            SILENCE * self.rig.timescale + 3,
+        )
+        return [] if left else said
 
     def _at(self, size: int) -> Rigged:
         """A deployment of that size: the one that runs, rescaled if it must be, or a new one."""

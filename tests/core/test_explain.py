@@ -69,6 +69,26 @@ def test_it_says_where_the_blamed_engine_stood_and_what_the_spec_expected_there(
     assert "a: last event 7.00 s before the end of the run" in said and "its journal was not closed" in said
 
 
+def test_an_engine_that_died_is_named_and_waits_for_nobody_although_its_journal_ends_in_a_wait(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "a",
+        (1.0, "generation", "", MEMBERS),
+        (3.0, "enter", "scale_up.existing", {"state": "voting", "came": "stilling"}),
+    )
+    write(
+        tmp_path,
+        "b",
+        (1.0, "generation", "", MEMBERS),
+        (3.0, "enter", "scale_up.existing", {"state": "draining", "came": "prepared"}),
+    )
+    write(tmp_path, "coordinator", (5.0, "dead", "", {"source": "b", "error": "its process ended with status -9"}))
+    explanation = explain(tmp_path)
+    assert explanation.blamed == ("b",)
+    assert {wait.engine for wait in explanation.waits} == {"a"}
+    assert "b died: its process ended with status -9" in text(explanation)
+
+
 def test_a_posted_collective_that_was_left_is_nothing_to_wait_for(tmp_path: Path) -> None:
     write(
         tmp_path,
