@@ -43,10 +43,13 @@ class Plain:
     def follow(self, world: World, step: Transition, before: State) -> Act:
         """Takes the move that a step of another world (the reduced one) is, and tells it as a micro-step."""
         wanted = signature(world, step, before)
-        here = [one for one in self.successors.all(self.state) if signature(self.world, one, self.state) == wanted]
-        if not here:
-            raise Untold(f"{wanted}: the unreduced system does not have this move here")
-        return self.take(here[0])
+        found = {signature(self.world, one, self.state): one for one in reversed(self.successors.all(self.state))}
+        if wanted in found:
+            return self.take(found[wanted])
+        for known, one in found.items():  # one wake stands for those of all senders
+            if wanted[-1] and known[-1] and known[:-1] == wanted[:-1]:
+                return self.take(one)
+        raise Untold(f"{wanted}: the unreduced system does not have this move here")
 
     def take(self, step: Transition) -> Act:
         """Takes one of its own transitions."""

@@ -37,7 +37,7 @@ def walk(name: str, sizes: str, regime: Regime = Regime(), **how: Any) -> Any:  
 @pytest.mark.parametrize(("name", "sizes"), [("serving", "2"), ("serving", "3"), ("rebalance", "1")])
 def test_every_edge_that_was_explored_leads_to_the_same_state_on_the_real_objects(name: str, sizes: str) -> None:
     found = walk(name, sizes)
-    assert found.edges > 15
+    assert found.edges > 5
     assert found.within is None
     assert found.steps >= found.edges
 
