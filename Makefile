@@ -6,9 +6,10 @@ VENV     := .venv
 BIN      := $(VENV)/bin
 DEMO     ?=
 ORACLE   ?=
+FAULTS   ?=
 TESTS    ?= tests
 
-.PHONY: help demo test check conform oracle fuzz vllm bench lint format draw install tools clean
+.PHONY: help demo test check conform oracle fuzz faults vllm bench lint format draw install tools clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -38,6 +39,9 @@ fuzz: install  ## the stateful test with many more examples
 vllm: install  ## the observer in vLLM's real busy loop (an environment of 4 GB in .venv-vllm; not part of make test)
 	PYTHON="$(PYTHON)" PIP_ARGS="$(PIP_ARGS)" tools/vllm-venv .venv-vllm
 	ELASTICFSM_VLLM_VENV=.venv-vllm $(BIN)/python -m pytest tests/vllm
+
+faults: install  ## kill, stop, delay, break and cut everybody everywhere, under 60 minutes (FAULTS="--only scale_up/new")
+	$(BIN)/elasticfsm faults --jobs 2 --record docs $(FAULTS)
 
 bench: install  ## what a rescale costs, in ratios measured side by side
 	$(BIN)/elasticfsm bench growth

@@ -66,7 +66,7 @@ class Suite:
         return result
 
     def _perform(self, cell: Cell, result: Result) -> None:
-        deployment = self._at(SMALL if cell.operation == "scale_up" else LARGE)
+        deployment = self.at(SMALL if cell.operation == "scale_up" else LARGE)
         before = deployment.members
         target = LARGE if cell.operation == "scale_up" else SMALL
         gone = before[-1:] if target < len(before) else ()
@@ -121,7 +121,7 @@ class Suite:
         )
         return [] if left else said
 
-    def _at(self, size: int) -> Rigged:
+    def at(self, size: int) -> Rigged:
         """A deployment of that size: the one that runs, rescaled if it must be, or a new one."""
         deployment = self.rig.deployment
         if deployment is not None and len(deployment.members) != size:

@@ -1,0 +1,50 @@
+"""One deployment for all tests of known bugs: whatever one of them breaks, the next one finds whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from elasticfsm.runtime.faults.cells import all_cells
+from elasticfsm.runtime.faults.rig import Rig, Rigged
+from elasticfsm.runtime.faults.suite import Suite
+
+CELLS = {cell.name: cell for cell in all_cells()}
+
+
+class Shared:
+    """The fault suite for tests: single cells, and the deployment between them."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(0.2)
+        self.rig.learn_answers()
+        self.suite = Suite(self.rig)
+
+    def survives(self, name: str, *outcomes: str) -> str:
+        """Run a cell of the fault suite with all its checks; the outcome must be one of these. What was said."""
+        result = self.suite.one(CELLS[name])
+        assert result.problems == [], f"{name}: {result.problems}; said: {result.error}"
+        assert result.outcome in outcomes
+        return result.error
+
+    def at(self, size: int) -> Rigged:
+        """The deployment, with so many engines."""
+        return self.suite.at(size)
+
+    def rescale(self, size: int) -> None:
+        """An operation without a fault, which must complete."""
+        deployment = self.at(5 - size)
+        record = deployment.scale(size).wait(60)
+        assert record.phase == "completed", record.error
+        assert self.rig.agree(deployment, deployment.members) == []
+
+
+@pytest.fixture(scope="package")
+def shared() -> Iterator[Shared]:
+    made = Shared()
+    try:
+        yield made
+        assert made.rig.shut() == []
+    finally:
+        made.rig.close()
