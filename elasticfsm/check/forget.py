@@ -23,7 +23,9 @@ class Forget:
         self.world = world
         facts = world.tables.facts
         self.group_facts = sum(bit for name, bit in facts.bits.items() if name.startswith(GROUP_FACTS))
-        self.watched = world.tables.elsewhere
+        self.watched = world.tables.elsewhere | world.suspends
+        for leaks in world.tables.leaks.values():
+            self.watched |= leaks["done"] | leaks["aborted"]
         self.once = self._once()
         self.alike = [[alike(machine) for machine in machines] for machines in world.machines]
         self._kept: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
@@ -49,8 +51,6 @@ class Forget:
         mail, facts, renames = 0, self.watched, False
         for number, (machine, stand) in enumerate(zip(machines, local.stands, strict=True)):
             operation = self.world.operation and number == 0
-            if operation and stand is not None:
-                mail |= self.world.repeats[local.role]
             starts = () if operation and stand is not None else tuple(target for _, _, target, _ in machine.starts)
             reach = reachable(machine, (*starts, *((stand.state,) if stand else ())))
             for bits, _, _, _ in machine.starts if starts else ():

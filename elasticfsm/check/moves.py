@@ -118,8 +118,6 @@ def _starts(world: World, local: Local, machine: int) -> Iterator[Move]:
 
 def _guards(world: World, local: Local, machine: int, state: StateTable, stand: Stand) -> Iterator[Move]:
     done = ended(state, stand)
-    if state.end and machine == 0:
-        yield from _repeated(world, local, state)
     for way in state.leave:
         if way.kind in ("done", "failed", "answer"):
             if done and _concluded(world, state, stand, way):
@@ -134,16 +132,6 @@ def _guards(world: World, local: Local, machine: int, state: StateTable, stand: 
             yield from _mail(world, local, machine, way)
 
 
-def _repeated(world: World, local: Local, state: StateTable) -> Iterator[Move]:
-    """An engine that has ended the operation and is asked about it again says its last word again."""
-    asked = local.inbox & world.repeats[local.role]
-    while asked:
-        bit = asked & -asked
-        asked ^= bit
-        after = local._replace(inbox=local.inbox & ~bit, outbox=local.outbox | state.outbox)
-        yield Move(0, "guard", f"is asked again: {state.name}", after)
-
-
 def _concluded(world: World, state: StateTable, stand: Stand, way: WayTable) -> bool:
     """Whether a list that has ended so is left this way; the guard of an answer wins over `done`."""
     if stand.outcome == FAILED:
@@ -156,6 +144,8 @@ def _concluded(world: World, state: StateTable, stand: Stand, way: WayTable) -> 
 def _mail(world: World, local: Local, machine: int, way: WayTable) -> Iterator[Move]:
     if way.outside == "environment":
         yield _leave(world, local, machine, way, tag=ENVIRONMENT)
+    if way.outside == "earlier":
+        yield replace(_leave(world, local, machine, way, tag=ENVIRONMENT), bad=("exactly_once",))
     for bit in way.mail:
         if local.inbox & bit:
             kept = local if way.kind != "received" else local._replace(inbox=local.inbox & ~bit)

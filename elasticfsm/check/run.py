@@ -12,7 +12,7 @@ from elasticfsm.check.coverage import gaps
 from elasticfsm.check.moves import Edge
 from elasticfsm.check.plan import CANCEL, Task, tasks
 from elasticfsm.check.verdict import Refutation, Run, run
-from elasticfsm.check.world import CALM, sizes_of
+from elasticfsm.check.world import CALM, Regime, sizes_of
 from elasticfsm.compile import Program, compile_protocol
 from elasticfsm.patch import load_patch, patched, shipped_patches
 from elasticfsm.protocol import load, shipped
@@ -31,6 +31,8 @@ class Options:
     max_states: int = MAX_STATES
     engine: str = "auto"
     counterexamples: Path | None = None
+    regime: Regime | None = None  # instead of the usual ones
+    over: list[str] = field(default_factory=list)  # protocols, each in the place of the one whose name it bears
 
 
 @dataclass
@@ -109,7 +111,7 @@ def check(
 
     console = console or Console()
     everything = not specs and not patches
-    todo = [_protocol(name) for name in (specs or (shipped() if everything else []))]
+    todo = [_protocol(name, options.over) for name in (specs or (shipped() if everything else []))]
     todo += [_patch(name) for name in (patches or ([str(p) for p in shipped_patches()] if everything else []))]
     for one in todo:
         for size in options.sizes:
@@ -135,9 +137,11 @@ def _write_counterexamples(todo: list[Checked], out: Path, console: Console) -> 
                 console.print("\n".join(["", *lines]), markup=False, highlight=False, soft_wrap=True)
 
 
-def _protocol(name: str) -> Checked:
+def _protocol(name: str, over: list[str]) -> Checked:
     protocol = load(name)
-    return Checked(protocol.name, compile_protocol(protocol), source=name)
+    instead = {part.name: part for part in map(load, over)}
+    label = f"{protocol.name} ({', '.join(over)})" if over else protocol.name
+    return Checked(label, compile_protocol(protocol, instead), source=name)
 
 
 def _patch(name: str) -> Checked:
@@ -168,7 +172,7 @@ def _check(one: Checked, options: Options, console: Console) -> None:
             )
         one.runs.append(found)
     if not one.must:
-        thorough = not options.sizes and not options.quick and all(found.complete for found in one.runs)
+        thorough = not (options.sizes or options.quick or options.regime) and all(found.complete for found in one.runs)
         taken = {edge for found in one.runs for edge in found.edges}
         one.never, one.faulty, one.unseen = gaps(one.program, taken, thorough)
         one.unseen = [] if options.quick else one.unseen
@@ -176,6 +180,9 @@ def _check(one: Checked, options: Options, console: Console) -> None:
 
 def _tasks(one: Checked, options: Options) -> list[Task]:
     """A patch is tried at growing sizes until its property is refuted."""
+    if options.regime is not None and not one.must:
+        smallest = "+".join("1" for _ in one.program.roles)
+        return [Task(one.program, size, options.regime) for size in options.sizes or [smallest]]
     if not one.must or options.sizes:
         return tasks(one.program, options.sizes, options.quick)
     sizes = ("1+1", "2+1", "1+2") if len(one.program.roles) == 2 else ("1", "2", "3")

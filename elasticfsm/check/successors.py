@@ -11,7 +11,7 @@ from elasticfsm.check.faults import Faults
 from elasticfsm.check.future import Future
 from elasticfsm.check.known import Locals, Safe, Settled
 from elasticfsm.check.moves import Move
-from elasticfsm.check.tables import OLD, StepTable
+from elasticfsm.check.tables import NEW, OLD, StepTable
 from elasticfsm.check.world import CALM, Local, State, World
 
 BOSS = -1  # `who` of a transition of the coordinator
@@ -278,7 +278,17 @@ class Successors:
                     after[other + 1] = self.change("quiet", after[other + 1])
             again = self._release(tuple(after), place, step)
             found.extend((then, later or outcome) for then, later in again)
-        return found
+        if not self.world.queued or step.name not in self.world.queued:
+            return found
+        return [(self._unblocked(then, place), outcome) for then, outcome in found]
+
+    def _unblocked(self, state: State, place: Place) -> State:
+        """What stood in the device queues behind a collective that was released has begun, and may be released, too."""
+        for step in self.world.tables.steps():
+            for generation in (OLD, NEW) if step.name in self.world.queued else ():
+                if (generation, step.kind) != place:
+                    state = self._release(state, (generation, step.kind), step)[0][0]
+        return state
 
     def _void(self, mail: int, members: list[int]) -> int:
         """Wakes to members of a wave that has ended are void."""
@@ -303,6 +313,8 @@ class Successors:
             return local
         if what == "quiet":
             return local._replace(inbox=local.inbox & ~self.world.tables.wake_mail)
+        if what == "order" and local.stands[0] is not None:
+            local, how = repeated(self.world, local, int(how[0]))  # type: ignore[call-overload]
         if what == "order":
             return local._replace(inbox=local.inbox | int(how[0]))  # type: ignore[call-overload]
         if what in ("heard", "take"):
@@ -349,7 +361,7 @@ class Successors:
         for who in self.world.where.get(move.launches, ()):
             after[who + 1] = self.change("launch", after[who + 1])
         if move.look != "received":
-            return [Transition(tuple(after), move, BOSS, move.tag)]
+            return [Transition(tuple(after), move, BOSS, move.tag, move.bad)]
         found = []
         for role, bit in move.sources:
             for who in self.world.where[role]:
@@ -366,6 +378,18 @@ class Successors:
             if move.look != "all alive" or self.world.locals[state[who + 1]].present
         ]
         return any(boxes) if move.look in ("any", "received") else all(boxes)
+
+
+def repeated(world: World, local: Local, bits: int) -> tuple[Local, tuple[int]]:
+    """A machine that has ended the operation and is asked about it says its last word again, if words may be lost.
+
+    Question and answer take any time together, so the answer is in flight as soon as the question is.
+    """
+    state = world.state_of(local, 0)
+    asked = bits & world.repeats[local.role] if state is not None and state.end else 0
+    if state is not None and asked:
+        local = local._replace(outbox=local.outbox | state.outbox)
+    return local, (bits & ~asked,)
 
 
 def _with(state: State, who: int, target: int) -> State:

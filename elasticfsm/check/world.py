@@ -70,6 +70,7 @@ class Boss(NamedTuple):
     mourned: bool = False
     journal: int = 0
     spent: tuple[int, int, int, int] = (0, 0, 0, 0)
+    facts: int = 0
 
 
 class Result(NamedTuple):
@@ -101,6 +102,7 @@ class Regime(NamedTuple):
     restart: bool = False
     again: bool = False
     strict: bool = False
+    device: str = "concurrent"
 
     @property
     def budgets(self) -> tuple[int, int, int, int]:
@@ -125,6 +127,7 @@ class Regime(NamedTuple):
         told += ["coordinator restarts"] if self.restart else []
         told += ["asked twice"] if self.again else []
         told += ["strict"] if self.strict else []
+        told += ["one device queue"] if self.device == "in_order" else []
         return ", ".join(told) or "fault-free"
 
 
@@ -133,6 +136,26 @@ def _plural(name: str, count: int) -> str:
 
 
 CALM = Regime()
+EXPIRIES = ("off", "perfect", "eventual", "arbitrary")
+
+
+def faulty(
+    crashes: int, losses: int, duplicates: int, failures: int, expiry: str, restart: bool, strict: bool
+) -> Regime | None:
+    """The regime that was asked for, None if nothing may go wrong; deadlines are arbitrary unless named."""
+    if expiry and expiry not in EXPIRIES:
+        raise SpecError(f"deadlines `{expiry}`: expected one of {', '.join(EXPIRIES)}")
+    if not (crashes or losses or duplicates or failures or expiry or restart):
+        return None
+    return Regime(
+        crashes=crashes,
+        losses=losses,
+        duplicates=duplicates,
+        failures=failures,
+        expiry=expiry or "arbitrary",
+        restart=restart,
+        strict=strict,
+    )
 
 
 class World:
@@ -163,15 +186,28 @@ class World:
         self._boss_ids: dict[Boss, int] = {}
         self._boss_ends: dict[int, int] = {}
         self.repeats = [self._repeats(machines[0].name) for machines in self.machines]
+        self.suspends = self._suspends()
+        self.queued = self.tables.device if regime.device == "in_order" else frozenset()
         self.bold = False  # whether the reduction may assume that nothing is withdrawn without a cancel (see `reduce`)
         self.forget: Forget | None = None
         self.launches = any(
             step.means == "launch" for state in _states(self.tables.coordinator) for step in state.steps
         )
 
+    def _suspends(self) -> int:
+        """The facts that must be gone before the operation is over.
+
+        Those of the vocabulary are judged only where nothing is cancelled and nothing fails: here messages inside an
+        engine overtake each other, which the runtime excludes: a `drain` may come after the `spread` that ends it.
+        """
+        facts = self.tables.facts
+        always = sum(facts.bits[name] for name, refuted in facts.properties.items() if refuted == "terminates")
+        calm = self.regime._replace(device="concurrent") == CALM
+        return always | (facts.known(self.program.suspends) if calm else 0)
+
     def _repeats(self, machine: str) -> int:
         """Messages of the coordinator to which a machine that has ended says its last word again."""
-        if not self.operation or not (self.regime.losses or self.regime.restart):
+        if not self.operation or not self.regime.losses:  # a restarted coordinator is told how engines ended
             return 0
         boss, mail = self.program.coordinator, self.tables.mail.inbox
         return sum(bit for (_, sender, receiver), bit in mail.items() if (sender, receiver) == (boss, machine))
