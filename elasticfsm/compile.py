@@ -11,7 +11,7 @@ from elasticfsm.language import StepMeaning
 from elasticfsm.protocol import Machine, Protocol, load
 from elasticfsm.steps import vocabulary_at
 
-OUTSIDE = frozenset({"operator", "environment", "outside"})
+OUTSIDE = frozenset({"operator", "environment", "outside", "earlier"})  # earlier: an operation before this one
 COORDINATOR = "coordinator"
 
 
@@ -44,6 +44,8 @@ class Program(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...]
     steps: dict[str, StepMeaning]
     facts: dict[str, str]
+    leaks: tuple[str, ...] = ()
+    suspends: tuple[str, ...] = ()
 
     @property
     def coordinator(self) -> str:
@@ -84,6 +86,8 @@ def compile_protocol(protocol: Protocol, instead: dict[str, Protocol] | None = N
             step.name: step.meaning for m in machines.values() for state in m.states.values() for step in state.steps
         },
         facts={fact: name for part in parts for fact, name in vocabulary_at(part.vocabulary).facts.items()},
+        leaks=tuple(dict.fromkeys(fact for part in parts for fact in vocabulary_at(part.vocabulary).leaks)),
+        suspends=tuple(dict.fromkeys(fact for part in parts for fact in vocabulary_at(part.vocabulary).suspends)),
     )
 
 

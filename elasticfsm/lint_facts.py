@@ -18,7 +18,8 @@ def facts(
     protocol: Protocol, program: Program, document: Document, reachable: dict[str, set[str]]
 ) -> Iterator[Finding]:
     """Facts that are needed and never provided (errors), and provided but never needed (warnings)."""
-    provided = {role: _provided(program, inside, protocol, reachable) for role, inside in program.roles.items()}
+    inside = {**program.roles, **({COORDINATOR: (program.coordinator,)} if program.coordinator else {})}
+    provided = {role: _provided(program, names, protocol, reachable) for role, names in inside.items()}
     everybody = set().union(*provided.values()) if provided else set()
     for machine, _, step, place in _steps(protocol):
         mine = _role_of(program, f"{protocol.name}.{machine.role}")
@@ -30,7 +31,7 @@ def facts(
     needed = _all_needed(program)
     part_of_others = COORDINATOR not in protocol.machines  # what it provides may be needed above it
     for machine, state, step, place in _steps(protocol):
-        if state.name in reachable[machine.role]:
+        if state.name in reachable[machine.role] and machine.role != COORDINATOR:  # its facts concern it alone
             for fact in step.facts("provides"):
                 if fact not in needed and not (part_of_others and _needed_somewhere(fact, protocol.vocabulary)):
                     yield _never_needed(document, place, step, fact)

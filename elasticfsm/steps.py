@@ -31,6 +31,10 @@ PROPERTIES = (
     "service_kept",
     "decided_once",
     "in_doubt",
+    "terminates",
+    "exactly_once",
+    "one_operation",
+    "no_leak",
 )
 _MADE: dict[str, Vocabulary] = {}
 
@@ -72,7 +76,9 @@ def extended(name: str, facts: dict[str, str], steps: dict[str, StepMeaning], do
     if not facts and not steps:
         return name
     known = vocabulary_at(name)
-    both = Vocabulary({**known.facts, **facts}, {**known.steps, **steps})
+    leaks = [*known.leaks, *(fact for fact, name in facts.items() if name == "no_leak")]
+    suspends = [*known.suspends, *(fact for fact, name in facts.items() if name == "terminates")]
+    both = Vocabulary({**known.facts, **facts}, {**known.steps, **steps}, leaks, suspends)
     for step, meaning in steps.items():
         _check_meaning(document, step, meaning, both.facts)
     return made(both)

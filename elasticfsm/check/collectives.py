@@ -24,11 +24,21 @@ class Outcome(NamedTuple):
     void: bool
 
 
-def view(local: Local) -> dict[Place, tuple[str, ...]]:
-    """For each group: the steps that this engine has entered and that were not released, oldest first."""
+def view(local: Local, queued: frozenset[str] = frozenset()) -> dict[Place, tuple[str, ...]]:
+    """For each group: the steps that this engine has entered and that were not released, oldest first.
+
+    `queued` are steps that share one device queue, in order: what was issued behind one of another group has not begun.
+    """
     found: dict[Place, tuple[str, ...]] = {}
+    running: Place | None = None
+    blocked = False
     for entry in local.pending:
         place = (entry.generation, entry.kind)
+        if entry.step in queued:
+            running = running or place
+            blocked = blocked or place != running
+            if blocked:
+                continue
         found[place] = (*found.get(place, ()), entry.step)
     return found
 

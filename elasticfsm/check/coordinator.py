@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticfsm.check.moves import ENVIRONMENT, EXPIRED, FAULT, REFUSAL, Edge
 from elasticfsm.check.tables import StateTable, StepTable, WayTable
@@ -27,6 +27,7 @@ class BossMove:
     sources: tuple[tuple[str, int], ...] = ()
     launches: str = ""
     cost: int = -1
+    bad: tuple[str, ...] = ()
 
 
 def boss_moves(world: World, boss: Boss) -> list[BossMove]:
@@ -47,7 +48,8 @@ def _run(world: World, boss: Boss, stand: Stand, state: StateTable, step: StepTa
         yield BossMove(f"{step.text} failed", failed, tag=FAULT, cost=FAILURE)
     for answer in _answers(boss, step):
         outcome = world.outcome(answer) if answer else stand.outcome
-        after = boss._replace(stand=stand._replace(step=stand.step + 1, outcome=outcome))
+        facts = boss.facts & ~step.ends | step.provides
+        after = boss._replace(stand=stand._replace(step=stand.step + 1, outcome=outcome), facts=facts)
         if step.journal == "write" and world.regime.faults:
             after = after._replace(journal=boss.journal | decides(world, stand.state))
         yield BossMove(
@@ -55,6 +57,7 @@ def _run(world: World, boss: Boss, stand: Stand, state: StateTable, step: StepTa
             target=after,
             tag=REFUSAL if step.answers and not step.journal and answer != step.answers[0] else 0,
             launches=step.argument if step.means == "launch" else "",
+            bad=world.tables.facts.refuted_by(step.requires & ~boss.facts),
         )
 
 
@@ -82,12 +85,15 @@ def _ways(world: World, boss: Boss, stand: Stand, state: StateTable, way: WayTab
             yield _go(world, boss, way, tag=EXPIRED)
     elif way.outside == "operator" and way.name in (start[3] for start in _starts(world)):
         if world.regime.again and not boss.asked_again:
-            yield _go(world, boss._replace(asked_again=True), way, tag=ENVIRONMENT)
+            again = _go(world, boss._replace(asked_again=True), way, tag=ENVIRONMENT)
+            yield again if way.target == stand.state else replace(again, bad=("one_operation",))
     elif way.outside == "operator":
         if world.regime.cancel and not boss.cancelled:
             yield _go(world, boss._replace(cancelled=True), way, tag=ENVIRONMENT)
     elif way.sources:
         yield _go(world, boss, way, look=way.kind, sources=way.sources)
+    if way.outside == "earlier":
+        yield replace(_go(world, boss, way, tag=ENVIRONMENT), bad=("exactly_once",))
 
 
 def _starts(world: World) -> tuple[tuple[tuple[int, ...], int, int, str], ...]:

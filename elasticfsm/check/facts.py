@@ -29,6 +29,10 @@ class Facts:
                 mask |= self.bits[fact]
         return mask
 
+    def known(self, facts: Iterable[str]) -> int:
+        """The bits of those of these facts that this program can speak of."""
+        return sum(self.bits.get(fact, 0) for fact in facts)
+
     def listed(self, mask: int) -> list[str]:
         """The names of the facts in a mask."""
         return [name for name, bit in self.bits.items() if mask & bit]

@@ -93,7 +93,7 @@ def _learn(world: World, local: Local, safe: Safe | None) -> Known:
         return Known(
             plain=[],
             open=[],
-            view=view(local),
+            view=view(local, world.queued),
             inside=frozenset(),
             closed=local.closed,
             facts=0,
@@ -112,7 +112,7 @@ def _learn(world: World, local: Local, safe: Safe | None) -> Known:
     return Known(
         plain=[pair for pair in numbered if pair not in left],
         open=left,
-        view=view(local),
+        view=view(local, world.queued),
         inside=frozenset(_inside(world, local)),
         closed=local.closed,
         facts=local.facts,
@@ -156,22 +156,31 @@ def _end(world: World, local: Local) -> int:
     stand, state = local.stands[0], world.state_of(local, 0)
     if stand is None or state is None:
         return ABSENT
-    return {"done": DONE, "aborted": ABORTED}.get(state.name, OTHER_END) if state.end else RUNNING
+    if not state.end or (local.facts & world.suspends and _serves(world, local)):
+        return RUNNING
+    return {"done": DONE, "aborted": ABORTED}.get(state.name, OTHER_END)
+
+
+def _serves(world: World, local: Local) -> bool:
+    tables = world.machines[local.role]
+    return any(table.serving and stand is not None for table, stand in zip(tables, local.stands, strict=True))
 
 
 def _bad(world: World, local: Local) -> tuple[str, ...]:
     """What is wrong with a local state: a machine's invariant, or a step whose required facts went away."""
-    missing = 0
+    missing, kept = 0, 0
     for machine, stand in enumerate(local.stands):
         if stand is None:
             continue
         state = world.state_of(local, machine)
+        if state and state.end and world.operation and machine == 0:
+            kept = local.facts & world.tables.leaks[world.tables.roles[local.role]].get(state.name, 0)
         if state and not state.end:
             missing |= world.machines[local.role][machine].holds & ~local.facts
         step = world.step_of(local, machine)
         if step is not None and stand.inside == ENTERED:
             missing |= step.requires & ~local.facts
-    return world.tables.facts.refuted_by(missing)
+    return (*world.tables.facts.refuted_by(missing), *(("no_leak",) if kept else ()))
 
 
 def _rests(world: World, local: Local) -> bool:

@@ -102,7 +102,8 @@ class Alone:
         machines = [machine for inside in world.tables.machines.values() for machine in inside]
         ways = [way for machine in machines for state in machine.states for way in state.leave]
         self.shy = any(way.kind == "unwanted" for way in ways)  # whether somebody looks for the absence of votes
-        self.held = self.checked = 0  # facts that must hold in every state; facts that others must have at some step
+        self.held = world.suspends  # facts that must hold, or be gone, in some state whatever step comes next
+        self.checked = 0  # facts that others must have at some step
         for machine in machines:
             self.held |= machine.holds
         for step in world.tables.steps():

@@ -122,6 +122,8 @@ class Tables:
         self.elsewhere = 0  # facts that some step asks for on other engines
         for step in self.steps():
             self.elsewhere |= reduce(or_, (mask for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere)), 0)
+        self.device = frozenset(step.name for step in self.steps() if program.steps[step.name].queue == "device")
+        self.leaks = {role: self._leaks(role) for role in self.roles}
         self.wakes = tuple(number for (message, _), number in self.mail.peers.items() if message in program.waves)
         self.wake_mail = sum(
             bit
@@ -129,6 +131,12 @@ class Tables:
             if message in program.waves and sender == coordinator
         )
         self.wave_ends = frozenset(program.waves.values())
+
+    def _leaks(self, role: str) -> dict[str, int]:
+        """The facts that must not hold at an end; who is no member of the new generation leaves the old one, too."""
+        always = self.facts.known(self.program.leaks)
+        parts = always and self.members(NEW) and role not in self.members(NEW)
+        return {"done": always | (self.facts.known(["active exists"]) if parts else 0), "aborted": always}
 
     def steps(self) -> list[StepTable]:
         """Every step of every machine that lives in an engine."""
@@ -238,7 +246,7 @@ class Tables:
     def _way(self, name: str, state: State, way: Leave, order: dict[str, int]) -> WayTable:
         guard = way.guard
         senders = self.program.senders(name, guard.name)
-        outside = next((sender for sender in senders if sender in ("operator", "environment")), "")
+        outside = next((sender for sender in senders if sender in ("operator", "environment", "earlier")), "")
         return WayTable(
             kind=guard.kind,
             name=guard.name,

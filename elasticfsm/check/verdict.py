@@ -101,9 +101,9 @@ def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
         place, environment = lost
         trace = trace_to(graph, "good_end", place)
         note = f"from here no end can be reached ({environment} environment)"
-        found.refuted["good_end"] = Refutation(
-            "good_end", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note, trace
-        )
+        for name in ("good_end", "terminates"):  # an end that cannot be reached is not reached, however fair the run
+            told = [*trace.lines(graph.world), f"   {note}"]
+            found.refuted[name] = Refutation(name, told, len(trace.steps), note, trace)
     if regime.faults:
         place_or_none = blocked(graph)
         if place_or_none is not None and "service_kept" not in found.refuted:
@@ -129,6 +129,8 @@ def applicable(program: Program, regime: Regime) -> tuple[str, ...]:
     if program.coordinator:
         names += ["good_end", "agreement"]
         names += ["commits"] if regime == CALM else []
+        names += ["one_operation"] if regime.again else []
+        names += ["no_leak"] if program.leaks else []
         names += ["service_kept", "decided_once", "in_doubt"] if regime.faults else []
     names += ["collective_order", "membership", "contracts"]
     used = _asked(program)

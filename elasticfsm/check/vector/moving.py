@@ -171,7 +171,7 @@ class Moving:
     def _number_moves(self) -> None:
         for move in self.moves.moves[self._tags.size :]:
             self._tags.extend([move.tag])
-            self._bad.extend([self.moves.broken(move.bad) if isinstance(move, Move) else 0])
+            self._bad.extend([self.moves.broken(move.bad)])
 
     def _openly(self, columns: Sequence[Column], who: int, listed: Listed) -> list[Batch]:
         found = []

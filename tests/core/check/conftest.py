@@ -63,6 +63,13 @@ MISTAKES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         [{"at": "new.joining", "leave": {"expired": "undoing"}}],
         {"of": SWITCH, "regime": Regime(expiry="arbitrary")},
     ),
+    "terminates": ([{"at": "existing.retiring", "sends": []}], {"of": "scale_up"}),
+    "exactly_once": ([{"at": "messages", "put": {"withdraw": "coordinator, earlier -> existing"}}], {}),
+    "one_operation": (
+        [{"at": "coordinator.voting", "leave": {"received scale": "planning"}}],
+        {"regime": Regime(again=True)},
+    ),
+    "no_leak": ([{"at": "existing.retiring", "drop": "groups.destroy: retired"}], {"of": "scale_up"}),
 }
 
 
