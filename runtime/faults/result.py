@@ -13,7 +13,7 @@ import msgspec
 from .cells import Cell
 from .rig import Rig
 
-SECONDS = {"stop": 5.0, "delay": 8.0, "drop": 5.0, "late": 8.0}  # of a fault, times the scale
+SECONDS = {"stop": 5.0, "delay": 30.0, "drop": 5.0, "late": 8.0}  # of a fault, times the scale
 
 
 def seconds_of(cell: Cell, timescale: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -53,7 +54,8 @@ class Suite:
             allowed=allowed(cell),
         )
         begun = time.monotonic()
-        alone = cell.role == COORDINATOR and cell.kind in ("kill", "stop")  # a coordinator in a process of its own
+        alone = _alone(cell)
+        result.problems += self.rig.shut() if alone else self._hosted.shut()  # one deployment at a time
         try:
             if alone:
                 self._hosted.perform(cell, result)
@@ -168,12 +170,17 @@ def _victims(cell: Cell, members: tuple[str, ...]) -> tuple[str, ...]:
 
 def _in_fitting_order(cells: list[Cell]) -> Iterable[Cell]:
     """Growth and shrinking in turn where both are wanted, so that few operations only make the size fit."""
-    up = [cell for cell in cells if cell.operation == "scale_up"]
-    down = [cell for cell in cells if cell.operation == "scale_down"]
-    while up or down:
-        yield from up[:1]
-        yield from down[:1]
-        up, down = up[1:], down[1:]
+    for alone in (False, True):
+        mine = [cell for cell in cells if _alone(cell) == alone]
+        up = [cell for cell in mine if cell.operation == "scale_up"]
+        down = [cell for cell in mine if cell.operation == "scale_down"]
+        for pair in itertools.zip_longest(up, down):
+            yield from (cell for cell in pair if cell is not None)
+
+
+def _alone(cell: Cell) -> bool:
+    """Whether the coordinator needs a process of its own."""
+    return cell.role == COORDINATOR and cell.kind in ("kill", "stop")
 
 
 def again(cells: list[Cell], share: float, seed: int) -> list[Cell]:

@@ -28,7 +28,7 @@ import msgspec
 from elasticfsm.errors import EngineDied
 
 from ..gpus import Seats
-from ..launch import Launcher, die_with_parent
+from ..launch import ONE_THREAD, Launcher, die_with_parent
 from ..weights.bindings import FLAVOURS
 
 LOOK = 0.02  # seconds between two looks at ended children
@@ -90,12 +90,13 @@ class Zygote:
 
     def __init__(self) -> None:
         mine, theirs = socket.socketpair()
-        environment = {
-            **os.environ,
-            **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-        }
-        command = [sys.executable, "-m", __spec__.name, str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, **ONE_THREAD},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the suite, which then closes the socket
+        )
         theirs.close()
         self.pid = self._process.pid
         self.children: dict[int, Child] = {}
