@@ -68,6 +68,10 @@ class Adopted:
         if self.returncode is None:
             self._process.send(signal.SIGKILL)
 
+    def close(self) -> None:
+        """Watch it no more; idempotent."""
+        self._process.close()
+
     def _look(self, within: float) -> int | None:
         if self.returncode is None and self._process.gone(within):
             self.returncode = UNKNOWN
@@ -79,8 +83,19 @@ def adopt(pid: int, engine: str) -> Adopted | None:
     """The process of that number if it is, also after it was opened, the engine of that id; else None."""
     try:
         found = Adopted(pid)
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return None
-    named = {word for flag, word in itertools.pairwise(words) if flag == b"--engine-id"}
-    return found if engine.encode() in named and found.poll() is None else None
+    if engine in _named(pid) and found.poll() is None:
+        return found
+    found.close()
+    return None
+
+
+def _named(pid: int) -> set[str]:
+    """The engine ids on the command line of a process."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return set()
+    named = {word for flag, word in itertools.pairwise(words) if flag == "--engine-id"}
+    return named | {word.removeprefix("--engine-id=") for word in words if word.startswith("--engine-id=")}

@@ -93,9 +93,13 @@ def change_of(record: Record) -> Change:
 def state_after_restart(program: Program, detail: str) -> str:
     """Where the coordinator's machine stands again, given the state that its record names last.
 
-    What was decided is carried on; before that the engines hold the answer, and are asked: the first state of a phase.
+    Where the spec starts it on `restarted`; else what was decided is carried on, and before that the engines hold the
+    answer, and are asked: the first state of the phase `completing`, `aborting` or `asking`.
     """
-    states = program.machines[program.coordinator].states
+    machine = program.machines[program.coordinator]
+    states = machine.states
+    if "restarted" in machine.starts:
+        return machine.starts["restarted"]
     phase = states[detail].phase if detail in states else ""
     phase = phase if phase in ("completing", "aborting") else "asking"
     return next(name for name, state in states.items() if state.phase == phase)

@@ -22,6 +22,7 @@ from elasticfsm.protocol import Step
 
 from .creation import Limits
 from .experts.audit import Audit
+from .experts.balance import Balance
 from .experts.cadence import Cadence, Pace, synchronous
 from .experts.placement import Placement
 from .experts.placing import Loads, Placements
@@ -128,7 +129,8 @@ class Elastic:
         self.experts.renew_world = self.groups.renew_world
         self._audit = Audit(eplb.sums, journal)
         self.experts.offer()
-        loads = Loads(self.experts)
+        loads = self._loads = Loads(self.experts)
+        self._balance = Balance()
         placements = Placements(self.experts, loads)
         sharing = WeightSharing(transfers.beside(), core.weights())
         self._weights = WeightSteps(sharing)
@@ -217,6 +219,7 @@ class Elastic:
         return {
             **{f"bytes_{path}": count for path, count in self.transfers.moved.items()},
             "violations": len(self.monitor.violations),
+            "balance_ppm": self._balance.ppm(self._loads.total, self.experts.placement),
             "layers_moved": tally.layers,
             "rebalances": tally.rebalances,
             "rebalances_broken": tally.broken,

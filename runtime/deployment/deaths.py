@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import wire
+from ..adopted import adopt
 from ..transport import remove_socket
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def bury(deployment: Deployment, engine: str, reason: str) -> None:
     """Declared dead means killed: its process is gone before its id, rank or memory is used again."""
     if not deployment.roster.bury(engine, reason):
         return
-    deployment._launcher.kill(engine)
+    _kill(deployment, engine)
     deployment._journal.put("dead", "", source=engine, error=reason)
     member = deployment.roster.get(engine)
     remove_socket(member.wake if member is not None else "")
@@ -45,6 +46,17 @@ def bury(deployment: Deployment, engine: str, reason: str) -> None:
         coordinator.died(engine, reason)
     if engine in deployment.members:
         deployment._fail(f"serving engine {engine} died: {reason}")
+
+
+def _kill(deployment: Deployment, engine: str) -> None:
+    """End its process, also one that somebody else started on this machine, if it is surely that engine's."""
+    deployment._launcher.kill(engine)
+    member = deployment.roster.get(engine)
+    if deployment._launcher.pid(engine) is None and member is not None and member.pid:
+        stranger = adopt(member.pid, engine)
+        if stranger is not None:
+            stranger.kill()
+            stranger.close()
 
 
 def conclude(deployment: Deployment) -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from elasticfsm.errors import DeadlineExpired, RequestRefused
+
+from .. import wire
 from ..transport import check_address
+
+WELCOME_SECONDS = 60.0
+ASK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,3 +40,30 @@ def wake_address(joining: Joining) -> str:
     if parts.scheme == "ipc":
         return f"{joining.address.rpartition('/')[0]}/{joining.engine}.sock"
     return f"tcp://{parts.hostname}:*"
+
+
+def greet(
+    hello: Callable[[], None], mail: queue.SimpleQueue[wire.Mail], ending: threading.Event, address: str
+) -> wire.Welcome | None:
+    """Say hello until welcomed; None when told to end.
+
+    RequestRefused when turned away for good, DeadlineExpired when nobody wanted us in time.
+    """
+    limit = time.monotonic() + WELCOME_SECONDS
+    reason = "nobody answered"
+    while not ending.is_set():
+        if time.monotonic() > limit:
+            raise DeadlineExpired(f"{address}: not welcomed within {WELCOME_SECONDS:g} s: {reason}")
+        hello()
+        try:
+            answer = mail.get(timeout=ASK_AGAIN_SECONDS)
+        except queue.Empty:
+            continue
+        if isinstance(answer, wire.Welcome):
+            return answer
+        if isinstance(answer, wire.Turned):
+            reason = answer.reason
+            if answer.final:
+                raise RequestRefused(reason)
+            ending.wait(ASK_AGAIN_SECONDS)
+    return None

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import torch
 
-from elasticfsm.errors import DeadlineExpired, ElasticError, RequestRefused
+from elasticfsm.errors import ElasticError, RequestRefused
 from elasticfsm.journal import Journal
 from elasticfsm.mailbox import Letter
 
@@ -29,10 +29,8 @@ from .adoption import Memory, Owner, here, world_size
 from .cores import core_for
 from .driven import DrivenCore
 from .faults import experts_with, hide_nixl, swap_experts
-from .joining import Joining, wake_address
+from .joining import Joining, greet, wake_address
 
-WELCOME_SECONDS = 60.0
-ASK_AGAIN_SECONDS = 1.0
 IDLE_SECONDS = 0.5
 LAST_WORDS_SECONDS = 3.0  # for an operation to end here after serving broke
 
@@ -167,29 +165,10 @@ class EngineProcess:
 
     def _join(self) -> wire.Settings | None:
         """Say hello until welcomed; None when told to end, RequestRefused when turned away for good."""
-        limit = time.monotonic() + WELCOME_SECONDS
-        reason = "nobody answered"
-        while not self.ending.is_set():
-            if time.monotonic() > limit:
-                raise DeadlineExpired(f"{self.joining.address}: not welcomed within {WELCOME_SECONDS:g} s: {reason}")
-            self._send(wire.Hello(operation=self.joining.operation, pid=os.getpid(), wake=self.mailbox.address))
-            answer = self._answer(ASK_AGAIN_SECONDS)
-            if isinstance(answer, wire.Welcome):
-                self.instance = answer.instance
-                return answer.settings
-            if isinstance(answer, wire.Turned):
-                reason = answer.reason
-                if answer.final:
-                    raise RequestRefused(reason)
-                self.ending.wait(ASK_AGAIN_SECONDS)
-        return None
-
-    def _answer(self, seconds: float) -> wire.Mail | None:
-        """The answer to our hello; what else comes before it stays in the queue."""
-        try:
-            return self.mail.get(timeout=seconds)
-        except queue.Empty:
-            return None
+        hello = wire.Hello(operation=self.joining.operation, pid=os.getpid(), wake=self.mailbox.address)
+        welcome = greet(lambda: self._send(hello), self.mail, self.ending, self.joining.address)
+        self.instance = welcome.instance if welcome is not None else ""
+        return welcome.settings if welcome is not None else None
 
     def _build(self, settings: wire.Settings) -> None:
         torch.set_num_threads(1)
