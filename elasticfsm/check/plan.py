@@ -9,7 +9,6 @@ from elasticfsm.compile import Program
 
 CANCEL = Regime(cancel=True)
 ALONE = ("1", "2", "3", "4")
-CANCELLED = {"scale_up": ("1+1", "2+1", "1+2")}  # what fits into minutes; others at 1+1, and more with --sizes
 PAIRS = ("1+1", "2+1", "1+2", "2+2")
 
 
@@ -35,10 +34,8 @@ def tasks(program: Program, sizes: list[str] | None = None, quick: bool = False)
     if roles == 1:
         return [Task(program, size, CALM) for size in (ALONE[:3] if quick else ALONE)]
     listed = PAIRS if roles == 2 else ("+".join("1" for _ in program.roles),)
-    calm = [Task(program, size, CALM) for size in (listed[:2] if quick else listed)]
-    if quick or CANCEL not in _regimes(program):
-        return calm
-    return [*calm, *(Task(program, size, CANCEL) for size in CANCELLED.get(program.name, listed[:1]))]
+    regimes = [CALM] if quick else _regimes(program)
+    return [Task(program, size, regime) for regime in regimes for size in (listed[:2] if quick else listed)]
 
 
 def _regimes(program: Program) -> list[Regime]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from elasticfsm.patch import load_patch, patched, shipped_patches
 from elasticfsm.protocol import load, shipped
 
 HOLDS, REFUTED = 0, 1  # exit codes; 2 is a bad input (`SpecError`)
-MAX_STATES = 6_000_000
+MAX_STATES = 30_000_000  # what fits into 6 GiB
+PIPED = 200  # columns of what no terminal shows: nothing is cut
 
 
 @dataclass
@@ -109,7 +111,7 @@ def check(
     """
     from elasticfsm.check.report import as_data, show
 
-    console = console or Console()
+    console = console or _console()
     everything = not specs and not patches
     todo = [_protocol(name, options.over) for name in (specs or (shipped() if everything else []))]
     todo += [_patch(name) for name in (patches or ([str(p) for p in shipped_patches()] if everything else []))]
@@ -124,6 +126,12 @@ def check(
     if as_json is not None:
         as_json.write_text(json.dumps(as_data(todo), indent=1) + "\n", encoding="utf-8")
     return HOLDS if all(one.ok for one in todo) else REFUTED
+
+
+def _console() -> Console:
+    """The terminal, or for a pipe or file one that is wide enough for the tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, PIPED))
 
 
 def _write_counterexamples(todo: list[Checked], out: Path, console: Console) -> None:
@@ -171,6 +179,8 @@ def _check(one: Checked, options: Options, console: Console) -> None:
                 keep=options.counterexamples is not None,
             )
         one.runs.append(found)
+        if not console.is_terminal:
+            print(f"{label}: {found.states:,} states, {found.seconds:.1f} s", file=sys.stderr)
     if not one.must:
         thorough = not (options.sizes or options.quick or options.regime) and all(found.complete for found in one.runs)
         taken = {edge for found in one.runs for edge in found.edges}

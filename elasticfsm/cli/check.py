@@ -33,7 +33,7 @@ def check(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes only, in seconds.")] = False,
     max_states: Annotated[
         int, typer.Option("--max-states", min=1, help="Give up a run beyond this many states.")
-    ] = 6_000_000,
+    ] = 30_000_000,
     crash: Annotated[int, typer.Option(min=0, help="So many deaths of engines and coordinator, anywhere.")] = 0,
     loss: Annotated[int, typer.Option(min=0, help="So many lost messages.")] = 0,
     duplicate: Annotated[int, typer.Option(min=0, help="So many messages that come again.")] = 0,
