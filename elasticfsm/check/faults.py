@@ -22,17 +22,21 @@ if TYPE_CHECKING:
     from elasticfsm.check.successors import Successors, Transition
 
 BOSS = -1
+OUTSIDE = 256  # bits of an outbox are shifted by this where both boxes of an engine are spoken of
+WORDS = (1 << OUTSIDE) - 1
 WATCHDOG = ("died", "lost")  # messages that no engine sends itself
 
 
 class Faults:
-    """Adds to the transitions of a state those in which something goes wrong, as long as the budgets last."""
+    """Adds to the transitions of a state those in which something goes wrong, as long as the budgets last.
+
+    Numbers of local states are only changed by `Successors.change` and `turn`, so that the vectorised explorer can note
+    what was looked at.
+    """
 
     def __init__(self, successors: Successors) -> None:
         world = successors.world
-        self.world = world
-        self._known = successors.known
-        self._after: dict[tuple[object, ...], int] = {}
+        self._successors = successors
         tables = world.tables
         boss = world.program.coordinator
         self._orders = sum(bit for (_, sender, _), bit in tables.mail.inbox.items() if sender == boss != "")
@@ -43,6 +47,11 @@ class Faults:
                 f"{world.program.name}: its coordinator cannot be restarted; expected `restarted: STATE` among its "
                 "starts, or a phase `asking`"
             )
+
+    @property
+    def world(self) -> World:
+        """The world, in the vectorised explorer one that notes what is looked at."""
+        return self._successors.world
 
     def more(self, state: State, found: list[Transition]) -> list[Transition]:
         """All transitions of a state: those found, without the ones that no budget allows, and those with a fault."""
@@ -87,24 +96,16 @@ class Faults:
 
     def _died_sending(self, state: State, sent: Transition) -> State:
         target, who = sent.target, sent.who
+        turn, change = self._successors.turn, self._successors.change
         if who == BOSS:
-            return (self._boss_dies(target[0]), *target[1:])
+            return (turn("dies", target[0]), *target[1:])
         local = self.world.locals[target[who + 1]]
-        spent = self._spend(target[0], CRASH, mourned(self.world, local, self.world.bosses[state[0]]))
-        return (spent, *target[1 : who + 1], self._dies(target[who + 1]), *target[who + 2 :])
+        spent = turn("spend", target[0], CRASH, mourned(self.world, local, self.world.bosses[state[0]]))
+        return (spent, *target[1 : who + 1], change("dies", target[who + 1]), *target[who + 2 :])
 
     def _left(self, number: int, kind: int) -> bool:
-        return self.world.bosses[number].spent[kind] < self.world.regime.budgets[kind]
-
-    def _spend(self, number: int, kind: int, mourned: bool = False) -> int:
-        """The coordinator's number after something was spent from a budget."""
-        key = ("spend", number, kind, mourned)
-        if key not in self._after:
-            boss = self.world.bosses[number]
-            spent = tuple(count + (place == kind) for place, count in enumerate(boss.spent))
-            after = boss._replace(spent=spent, mourned=boss.mourned or mourned)
-            self._after[key] = self.world.boss(after)
-        return self._after[key]
+        allowed = self.world.regime.budgets[kind]
+        return allowed > 0 and self.world.bosses[number].spent[kind] < allowed
 
     def _paid(self, transition: Transition) -> Transition | None:
         kind = transition.move.cost
@@ -113,7 +114,7 @@ class Faults:
         target = transition.target
         if not self._left(target[0], kind):
             return None
-        return transition._replace(target=(self._spend(target[0], kind), *target[1:]))
+        return transition._replace(target=(self._successors.turn("spend", target[0], kind, False), *target[1:]))
 
     def _lost(self, state: State, sent: Transition, after: int) -> Iterator[Transition]:
         """The same transition with one message that it sends lost; with a greater budget, with several."""
@@ -123,7 +124,7 @@ class Faults:
         for place, one, said in self._messages(state, target):
             if one < after:
                 continue
-            spent = self._spend(target[0], LOSS)
+            spent = self._successors.turn("spend", target[0], LOSS, False)
             moved = (spent, *target[1:place], self._without(target[place], said, place), *target[place + 1 :])
             lost = sent._replace(target=moved, tag=sent.tag | FAULT, said=f"{sent.said}, a message is lost")
             yield lost
@@ -134,122 +135,109 @@ class Faults:
         one = 0
         last = len(state) - 1
         for place in range(1, last):
-            if state[place] == target[place]:
+            if state[place] is target[place]:
                 continue
             before, then = self.world.locals[state[place]], self.world.locals[target[place]]
             if before.dead or then.dead:
                 continue
+            orders, words = self._orders, ~self._died & WORDS
             for new in (
-                then.inbox & ~before.inbox & self._orders,
-                (then.outbox & ~before.outbox & ~self._died) << OUTSIDE,
+                int(then.inbox & orders) & ~int(before.inbox & orders),
+                (int(then.outbox & words) & ~int(before.outbox & words)) << OUTSIDE,
             ):
                 for bit in _bits(new):
                     yield place, one, bit
                     one += 1
-        for bit in _bits(target[last] & ~state[last]):
-            yield last, one, bit
-            one += 1
+        if state[last] is not target[last]:
+            for bit in _bits(int(target[last]) & ~int(state[last])):
+                yield last, one, bit
+                one += 1
 
     def _without(self, number: int, bit: int, place: int) -> int:
         if place > self.world.count:
             return number & ~bit
-        key = ("without", number, bit)
-        if key not in self._after:
-            local = self.world.locals[number]
-            after = local._replace(inbox=local.inbox & ~bit, outbox=local.outbox & ~(bit >> OUTSIDE))
-            self._after[key] = self.world.local(after)
-        return self._after[key]
+        return self._successors.change("without", number, bit & WORDS, bit >> OUTSIDE)
 
     def _doubled(self, state: State, taken: Transition) -> Iterator[Transition]:
         """The same transition with a message that it takes still in flight."""
         target = taken.target
         if not self._left(target[0], DUPLICATE):
             return
-        spent = self._spend(target[0], DUPLICATE)
+        spent = self._successors.turn("spend", target[0], DUPLICATE, False)
         for place, again in self._taken(state, taken):
             moved = (spent, *target[1:place], again, *target[place + 1 :])
             yield taken._replace(target=moved, tag=taken.tag | FAULT, said=f"{taken.said}, and the message comes again")
 
     def _taken(self, state: State, transition: Transition) -> Iterator[tuple[int, int]]:
-        last, target = len(state) - 1, transition.target
+        last, target, orders = len(state) - 1, transition.target, self._orders
         for place in range(1, last):
-            if state[place] != target[place]:
+            if state[place] is not target[place]:
                 before, then = self.world.locals[state[place]], self.world.locals[target[place]]
-                for bit in _bits(before.inbox & ~then.inbox & self._orders):
-                    again = self._with(target[place], bit)
-                    if again != target[place]:
-                        yield place, again
+                for bit in _bits(int(before.inbox & orders) & ~int(then.inbox & orders)):
+                    yield place, self._successors.change("order", target[place], bit)
         if isinstance(transition.move, Move) and transition.move.takes >= 0:
-            for bit in _bits(state[last] & ~target[last]):
+            for bit in _bits(int(state[last]) & ~int(target[last])):
                 yield last, target[last] | bit
-
-    def _with(self, number: int, bit: int) -> int:
-        key = ("with", number, bit)
-        if key not in self._after:
-            local = self.world.locals[number]
-            self._after[key] = self.world.local(local._replace(inbox=local.inbox | bit))
-        return self._after[key]
 
     def _deaths(self, state: State) -> Iterator[Transition]:
         from elasticfsm.check.successors import Transition
 
-        world = self.world
+        world, turn = self.world, self._successors.turn
         if not self._left(state[0], CRASH) or over(world, state):
             return
         boss = world.bosses[state[0]]
         if world.operation and boss.stand is not None:
-            yield Transition((self._boss_dies(state[0]), *state[1:]), DEATH, BOSS, FAULT)
+            yield Transition((turn("dies", state[0]), *state[1:]), DEATH, BOSS, FAULT)
         for who in range(world.count):
             local = world.locals[state[who + 1]]
             if local.present:
-                spent = self._spend(state[0], CRASH, mourned(world, local, boss))
-                moved = (spent, *state[1 : who + 1], self._dies(state[who + 1]), *state[who + 2 :])
-                yield Transition(moved, DEATH, who, FAULT)
-
-    def _dies(self, number: int) -> int:
-        key = ("dies", number)
-        if key not in self._after:
-            local = self.world.locals[number]
-            self._after[key] = self.world.local(buried(local._replace(outbox=local.outbox | self._says_died(local))))
-        return self._after[key]
-
-    def _says_died(self, local: Local) -> int:
-        """The watchdog speaks in the name of the dead, if the coordinator of this protocol wants to hear it."""
-        names = {machine.name for machine in self.world.machines[local.role]}
-        outbox = self.world.tables.mail.outbox
-        return sum(bit for (message, sender), bit in outbox.items() if message in WATCHDOG and sender in names)
-
-    def _boss_dies(self, number: int) -> int:
-        key = ("boss", number)
-        if key not in self._after:
-            boss = self.world.bosses[self._spend(number, CRASH)]
-            self._after[key] = self.world.boss(boss._replace(stand=None, down=True))
-        return self._after[key]
+                spent = turn("spend", state[0], CRASH, mourned(world, local, boss))
+                dead = self._successors.change("dies", state[who + 1])
+                yield Transition((spent, *state[1 : who + 1], dead, *state[who + 2 :]), DEATH, who, FAULT)
 
     def _restarted(self, state: State) -> Transition:
         """It begins where its diagram says, with its journal; what was told to the old one is lost, except the ends."""
         from elasticfsm.check.successors import Transition
 
-        world = self.world
-        down = world.bosses[state[0]]
-        begins = self._restart[down.journal if down.journal in self._restart else 0]
-        boss = down._replace(stand=Stand(begins), down=False)
+        world, change = self.world, self._successors.change
+        journal = int(world.bosses[state[0]].journal)
+        begins = self._restart[journal if journal in self._restart else 0]
         table = world.tables.coordinator
         orders = table.states[begins].orders if table else ()
-        after = [world.boss(boss), *(self._forgotten(number) for number in state[1:-1]), state[-1]]
+        boss = self._successors.turn("restarts", state[0], begins)
+        after = [boss, *(change("forgotten", number) for number in state[1:-1]), state[-1]]
         for role, bits in orders:
             for who in world.where[role]:
-                after[who + 1] = self._with(after[who + 1], bits)
+                after[who + 1] = change("order", after[who + 1], bits)
         return Transition(tuple(after), RESTART, BOSS)
 
-    def _forgotten(self, number: int) -> int:
-        key = ("forgotten", number)
-        if key not in self._after:
-            local = self.world.locals[number]
-            state = self.world.state_of(local, 0)
-            said = state.outbox if state is not None and state.end else 0
-            self._after[key] = self.world.local(local._replace(outbox=local.outbox & (said | self._died)))
-        return self._after[key]
+
+def of_engine(world: World, what: str, local: Local, how: tuple[int, ...]) -> Local:
+    """What a fault makes of the local state of an engine."""
+    if what == "without":
+        return local._replace(inbox=local.inbox & ~how[0], outbox=local.outbox & ~how[1])
+    if what == "dies":
+        return buried(local._replace(outbox=local.outbox | _says_died(world, local)))
+    state = world.state_of(local, 0)  # "forgotten": what it told a coordinator that is dead; an end is told again
+    said = state.outbox if state is not None and state.end else 0
+    return local._replace(outbox=local.outbox & (said | _says_died(world, local)))
+
+
+def of_boss(what: str, boss: Boss, how: tuple[int, ...]) -> Boss:
+    """What a fault makes of the state of the coordinator."""
+    if what == "restarts":
+        return boss._replace(stand=Stand(how[0]), down=False)
+    kind = how[0] if what == "spend" else CRASH
+    a, b, c, d = (count + (place == kind) for place, count in enumerate(boss.spent))
+    after = boss._replace(spent=(a, b, c, d), mourned=boss.mourned or (what == "spend" and bool(how[1])))
+    return after if what == "spend" else after._replace(stand=None, down=True)
+
+
+def _says_died(world: World, local: Local) -> int:
+    """The watchdog speaks in the name of the dead, if the coordinator of this protocol wants to hear it."""
+    names = {machine.name for machine in world.machines[local.role]}
+    outbox = world.tables.mail.outbox
+    return sum(bit for (message, sender), bit in outbox.items() if message in WATCHDOG and sender in names)
 
 
 def restarts(world: World) -> dict[int, int]:
@@ -299,10 +287,9 @@ def _said(world: World, local: Local) -> bool:
 
 def decided(world: World, boss: Boss) -> bool:
     """Whether the coordinator commits: it wrote that down, or it has no other way left."""
-    return bool(boss.journal & DONE) or (boss.stand is not None and decides(world, boss.stand.state) == DONE)
+    return bool(boss.journal & DONE) or (boss.stand is not None and decides(world, int(boss.stand.state)) == DONE)
 
 
-OUTSIDE = 256  # bits of an outbox are shifted by this where both boxes of an engine are spoken of
 DEATH = BossMove("dies", Boss(None))
 RESTART = BossMove("is started again", Boss(None))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from elasticfsm.check.collectives import Outcome, Place, outcomes, released
 from elasticfsm.check.coordinator import BossMove, boss_moves
-from elasticfsm.check.faults import Faults
+from elasticfsm.check.faults import Faults, of_boss, of_engine
 from elasticfsm.check.future import Future
 from elasticfsm.check.known import Locals, Safe, Settled
 from elasticfsm.check.moves import Move
@@ -306,11 +306,21 @@ class Successors:
             found = self._changed[key] = self.world.local(self._changes(what, self.world.locals[number], how))
         return found
 
-    def _changes(self, what: str, local: Local, how: tuple[object, ...]) -> Local:
+    def turn(self, what: str, number: int, *how: int) -> int:
+        """The number of the coordinator's state after something happened to it or in its environment."""
+        key = ("boss", what, number, *how)
+        found = self._changed.get(key)
+        if found is None:
+            found = self._changed[key] = self.world.boss(of_boss(what, self.world.bosses[number], how))
+        return found
+
+    def _changes(self, what: str, local: Local, how: tuple[object, ...]) -> Local:  # noqa: PLR0911 - a line for each
         if what == "release":
             return released(self.world, local, *how)  # type: ignore[arg-type]
         if local.dead and what in ("order", "launch"):
             return local
+        if what in ("without", "dies", "forgotten"):
+            return of_engine(self.world, what, local, how)  # type: ignore[arg-type]
         if what == "quiet":
             return local._replace(inbox=local.inbox & ~self.world.tables.wake_mail)
         if what == "order" and local.stands[0] is not None:
