@@ -61,11 +61,14 @@ Post = Callable[[Letter, Collection[str]], None]
 
 
 class Eplb(NamedTuple):
-    """How experts are balanced: pace, steps between two plans, checksums of all experts (empty: never compared)."""
+    """How experts are balanced: pace, steps between two plans, checksums of all experts (empty: never compared), and
+    the bytes of rows that may arrive beside one step (0: a layer at a time).
+    """
 
     pace: Pace = "async"
     interval: int = 200
     sums: tuple[int, ...] = ()
+    step_bytes: int = 0
 
 
 DEFAULT_EPLB = Eplb()
@@ -125,6 +128,7 @@ class Elastic:
             engine, core.memory, transfers, self._generation, shape.layers, shape.experts, shape.slots
         )
         self.experts.seconds = base.deadlines["layer"]
+        self.experts.budget = eplb.step_bytes
         self.experts.planned = self.cadence.planned
         self.experts.renew_world = self.groups.renew_world
         self._audit = Audit(eplb.sums, journal)

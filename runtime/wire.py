@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     eplb: Pace = "async"
     eplb_interval: int = 200
     eplb_window: int = 200
+    eplb_step_bytes: int = 0
     expert_sums: tuple[int, ...] = ()
     journal: str = ""
     faults: tuple[str, ...] = ()

@@ -25,6 +25,9 @@ def demo(
     ] = ("async"),
     eplb_interval: Annotated[int, typer.Option(help="Steps between two rebalances.", min=1)] = 200,
     eplb_window: Annotated[int, typer.Option(help="Steps whose loads a rebalance looks at.", min=1)] = 200,
+    eplb_step_bytes: Annotated[
+        int, typer.Option(help="Bytes of experts that arrive beside one step; 0: a layer at a time.", min=0)
+    ] = 0,
     verify_experts: Annotated[
         bool, typer.Option("--verify-experts", help="Compare all experts with the checkpoint after every change.")
     ] = False,
@@ -72,6 +75,7 @@ def demo(
         eplb=eplb,  # type: ignore[arg-type]
         eplb_interval=eplb_interval,
         eplb_window=eplb_window,
+        eplb_step_bytes=eplb_step_bytes,
         verify_experts=verify_experts,
         seconds=seconds,
         clients=clients,

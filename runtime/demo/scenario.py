@@ -41,6 +41,7 @@ class Scenario(msgspec.Struct, kw_only=True, frozen=True):
     eplb: wire.Pace = "async"
     eplb_interval: int = 200
     eplb_window: int = 200
+    eplb_step_bytes: int = 0
     verify_experts: bool = False
     seconds: float = 8.0
     clients: int = 12
@@ -104,6 +105,7 @@ class Run:
             eplb=scenario.eplb,
             eplb_interval=scenario.eplb_interval,
             eplb_window=scenario.eplb_window,
+            eplb_step_bytes=scenario.eplb_step_bytes,
             verify_experts=scenario.verify_experts,
             largest=scenario.largest,
             journal=scenario.journal,

@@ -93,6 +93,7 @@ def settings(deployment: Deployment) -> wire.Settings:
         eplb=options.eplb,
         eplb_interval=options.eplb_interval,
         eplb_window=options.eplb_window,
+        eplb_step_bytes=options.eplb_step_bytes,
         expert_sums=deployment._sums,
         journal=str(deployment.journals.resolve()),
         faults=options.faults,

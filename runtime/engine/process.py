@@ -189,7 +189,7 @@ class EngineProcess:
             journal,
             store=settings.store,
             ended=self._ended,
-            eplb=Eplb(settings.eplb, settings.eplb_interval, settings.expert_sums),
+            eplb=Eplb(settings.eplb, settings.eplb_interval, settings.expert_sums, settings.eplb_step_bytes),
             experts=experts_with(settings.faults, me),
             timescale=settings.timescale,
             **extra,

@@ -6,6 +6,7 @@ on every CPU. Rank 0 of a generation calls `plan` and broadcasts; everybody deri
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -100,25 +101,27 @@ def moves(layer: int, old: Placement, new: Placement) -> list[Move]:
     every read sees the old row. Pure; every rank computes the same list. Raises PlacementError when `old` holds
     no copy of a needed expert.
     """
-    was, now = old.row(layer), new.row(layer)
+    return row_moves(layer, old.row(layer), new.row(layer), old.slots_per_rank)
+
+
+def row_moves(layer: int, was: IntArray, now: IntArray, slots_per_rank: int) -> list[Move]:
+    """As `moves`, from the contents of one layer to others, int32 [world_size * slots_per_rank] each."""
     wanted = [(int(now[slot]), int(slot)) for slot in np.flatnonzero((now != was) & (now != EMPTY))]
-    holders = {expert: old.slots(layer, expert) for expert, _ in wanted}
-    sent = dict.fromkeys(range(old.world_size), 0)
+    holders = {expert: [int(slot) for slot in np.flatnonzero(was == expert)] for expert, _ in wanted}
+    sent: Counter[int] = Counter()
     chosen = []
     for expert, destination in sorted(wanted, key=lambda w: (len(holders[w[0]]), w[1])):
-        source = _source(holders[expert], old, old.rank_of(destination), sent)
-        if source is None:
+        if not holders[expert]:
             raise PlacementError(f"layer {layer}: no rank holds expert {expert}, so slot {destination} cannot have it")
+        source = _source(holders[expert], destination // slots_per_rank, slots_per_rank, sent)
         chosen.append(Move(expert, source, destination))
     return sorted(chosen, key=lambda move: move.destination)
 
 
-def _source(holders: list[int], old: Placement, receiver: int, sent: dict[int, int]) -> int | None:
-    local = [slot for slot in holders if old.rank_of(slot) == receiver]
+def _source(holders: list[int], receiver: int, slots_per_rank: int, sent: Counter[int]) -> int:
+    local = [slot for slot in holders if slot // slots_per_rank == receiver]
     if local:
         return local[0]
-    if not holders:
-        return None
-    source = min(holders, key=lambda slot: (sent[old.rank_of(slot)], slot))
-    sent[old.rank_of(source)] += 1
+    source = min(holders, key=lambda slot: (sent[slot // slots_per_rank], slot))
+    sent[source // slots_per_rank] += 1
     return source

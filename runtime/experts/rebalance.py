@@ -18,7 +18,7 @@ from ..weights.transfer import checksum
 from . import offers
 from .plan import Move
 from .reads import Reads
-from .state import ExpertState, Staged
+from .state import ExpertState, Part, Staged
 
 
 class Experts:
@@ -38,8 +38,9 @@ class Experts:
         """
         state = self._state
         generation = state.members(name)
-        moves = state.layer_moves()
-        facts = {"placement": state.current().hash(), "layer": state.pending[0], "moves": len(moves)}
+        part = state.part()
+        moves = part.moves
+        facts = {"placement": state.current().hash(), "layer": part.layer, "moves": len(moves)}
         sums = [self._source_checksum(move, generation.rank) for move in moves]
         place = 0 if state.offers else offers.words(state.offer_bytes)
         own = offers.packed(self._offer(), generation.rank, generation.world_size, place) if place else []
@@ -58,19 +59,31 @@ class Experts:
         checksum): live slots are untouched.
         """
         state = self._state
-        target, layer, moves = state.target, state.pending[0], state.layer_moves()
+        target, part = state.target, state.part()
         generation = state.members("active")
-        deadline = Deadline(state.seconds, f"experts of layer {layer}", self._either(cancelled))
-        if target is not None and state.reads is None:
-            state.reads = Reads(state, target, generation, deadline)
-        reads = state.reads
+        deadline = self.deadline(part, self._either(cancelled))
+        reads = self._prepared(generation, deadline)
         if reads is None or target is None:
             raise TransferError("the rebalance was given up before its rows were read")
-        staged = reads.fetch(layer, moves, deadline)
-        self._verify(moves, staged, generation)
+        staged = reads.fetch(part, deadline)
+        self._verify(part, staged, generation)
         if state.target is not target:
             raise TransferError("the rebalance was given up while its rows were read")
         state.staged = staged
+
+    def deadline(self, part: Part, cancelled: Cancelled) -> Deadline:
+        """How long the read of a part may take."""
+        return Deadline(self._state.seconds, f"experts of layer {part.layer}", cancelled)
+
+    def _prepared(self, generation: Generation, deadline: Deadline) -> Reads | None:
+        """What was prepared, or is now; None when the main loop has ended the rebalance meanwhile."""
+        state = self._state
+        if state.reads is not None and state.reads.done:
+            state.reads.release()
+            state.reads = None
+        if state.target is not None and state.reads is None:
+            state.reads = Reads(state, generation, deadline)
+        return state.reads
 
     # -- main loop ---------------------------------------------------------------------------------------------
 
@@ -93,17 +106,19 @@ class Experts:
         state = self._state
         if state.staged is None or state.target is None:
             raise PlacementError("no layer was read; nothing to apply")
-        layer = state.pending[0]
+        part = state.part()
         for row in state.staged:
-            self.store(layer, row)
+            self.store(part.layer, row)
         if any(tensor.is_cuda for row in state.staged for tensor in row.tensors):
             torch.cuda.current_stream().synchronize()  # the worker writes into the staging memory after this step
         state.staged = None
-        state.placement = state.current().with_row(layer, state.target.row(layer))
-        state.memory.set_routing(layer, state.placement.row(layer))
+        state.placement = state.current().with_row(part.layer, part.now)
+        state.memory.set_routing(part.layer, state.placement.row(part.layer))
         state.before = None  # rows have moved: the placement before the switch is no longer true
-        state.pending.pop(0)
-        state.tally.layers += 1
+        state.parts.pop(0)
+        if part.last:
+            state.pending.pop(0)
+            state.tally.layers += 1
 
     def store(self, layer: int, row: Staged) -> None:
         """Overwrite one live slot with its staged row."""
@@ -162,16 +177,16 @@ class Experts:
         source, slot = divmod(move.source, self._state.slots_per_rank)
         return row_checksum(self._state.memory.slot_tensors(self._state.pending[0], slot)) if source == rank else 0
 
-    def _verify(self, moves: list[Move], staged: list[Staged], generation: Generation) -> None:
-        per_rank = self._state.slots_per_rank
-        expected = {move.destination: (move, sum_) for move, sum_ in zip(moves, self._state.checksums, strict=True)}
+    def _verify(self, part: Part, staged: list[Staged], generation: Generation) -> None:
+        per_rank, sums = self._state.slots_per_rank, self._state.checksums
+        expected = {move.destination: (move, sum_) for move, sum_ in zip(part.moves, sums, strict=True)}
         for row in staged:
             move, wanted = expected[generation.rank * per_rank + row.slot]
             found = row_checksum(row.tensors)
             if found != wanted:
                 source = generation.members[move.source // per_rank]
                 raise TransferError(
-                    f"layer {self._state.pending[0]}, expert {move.expert} from engine {source} arrived with checksum "
+                    f"layer {part.layer}, expert {move.expert} from engine {source} arrived with checksum "
                     f"{found:x}, expected {wanted:x}; its slot keeps what it had"
                 )
 

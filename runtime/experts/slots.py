@@ -18,10 +18,8 @@ from ..groups import Generation
 from ..nccl import NcclPending
 from ..weights.regions import as_bytes
 from ..weights.transfer import Piece
-from .placement import Placement
-from .plan import Move
 from .reads import Reads
-from .state import ExpertState, Staged
+from .state import ExpertState, Part, Staged
 
 UNKNOWN = 1 << 40
 NIXL, NCCL = "nixl", "nccl"
@@ -30,45 +28,34 @@ NIXL, NCCL = "nixl", "nccl"
 class SlotReads(Reads):
     """The reads of one plan when the device moves the rows; `post` by the main loop, `fetch` by the worker."""
 
-    def __init__(self, state: ExpertState, target: Placement, generation: Generation) -> None:
-        self._state = state
-        self._generation = generation
-        mine = {
-            layer: [move for move in state.moves_of(layer, target) if self._rank(move.destination) == generation.rank]
-            for layer in state.pending
-        }
-        rows = max((len(each) for each in mine.values()), default=0)
-        self._blocks = [tensor.new_empty((rows, *tensor.shape)) for tensor in state.memory.slot_tensors(0, 0)]
-        self._mine = mine
+    def __init__(self, state: ExpertState, generation: Generation) -> None:
+        self._allocate(state, generation)
         self._pending: NcclPending | None = None
         self._note: Callable[[], None] = _nothing
 
-    def post(self, layer: int, moves: Sequence[Move]) -> None:
-        """Issue all sends and receives of a layer; does not block."""
+    def post(self, part: Part) -> None:
+        """Issue all sends and receives of a part; does not block."""
         group = self._generation.rows
         if group is None:
             raise TransferError("this generation has no group that moves rows on the device")
-        incoming, outgoing = self._incoming(layer), self._outgoing(layer, moves)
+        incoming, outgoing = self._incoming(part), self._outgoing(part)
         self._pending, self._note = group.timed_rows(self._ends(incoming), self._ends(outgoing))
         moved = self._state.transfer.moved
         moved[NCCL] = moved.get(NCCL, 0) + sum(as_bytes(piece.tensor).numel() for piece in incoming)
 
-    def fetch(self, layer: int, moves: Sequence[Move], deadline: Deadline) -> list[Staged]:
+    def fetch(self, part: Part, deadline: Deadline) -> list[Staged]:
         """Wait for what was posted, copy the rows that this rank has itself; blocks until all are there."""
         pending, self._pending = self._pending, None
         if pending is None:
-            raise TransferError(f"the rows of layer {layer} were not posted")
-        staged = self._staging(layer)
-        for move, row in zip(self._mine[layer], staged, strict=True):
-            if self._rank(move.source) == self._generation.rank:
-                own = self._state.memory.slot_tensors(layer, move.source % self._state.slots_per_rank)
-                for new, old in zip(row.tensors, own, strict=True):
-                    new.copy_(old)
+            raise TransferError(f"the rows of layer {part.layer} were not posted")
+        staged = self._staging(part)
+        self._left -= 1
+        self._copy_own(part, staged)
         try:
             pending.wait(deadline.left())
             self._note()
         except GroupError as error:
-            raise TransferError(f"the rows of layer {layer} did not come: {error}") from error
+            raise TransferError(f"the rows of layer {part.layer} did not come: {error}") from error
         return staged
 
     def release(self) -> None:
@@ -118,11 +105,11 @@ class Lanes:
         state = self._state
         if self.lane != NCCL or state.target is None:
             return
-        layer = state.pending[0]
-        if state.reads is None:
-            state.reads = SlotReads(state, state.target, state.members("active"))
+        part = state.part()
+        if state.reads is None or (isinstance(state.reads, SlotReads) and state.reads.done):
+            state.reads = SlotReads(state, state.members("active"))
         if isinstance(state.reads, SlotReads):
-            state.reads.post(layer, state.layer_moves())
+            state.reads.post(part)
 
 
 class ThenPost:

@@ -17,9 +17,11 @@ from ..group import Group
 from ..groups import Generation
 from ..identity import check_equal, spread
 from ..weights.choice import Transfers
+from ..weights.regions import as_bytes
 from ..weights.transfer import Transfer
 from .placement import IntArray, Placement
-from .plan import Move, moves
+from .plan import Move, row_moves
+from .policy.stages import parts
 
 if TYPE_CHECKING:
     from .reads import Reads
@@ -53,6 +55,16 @@ class Staged:
     tensors: list[Tensor]
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one agreement puts in place: contents `now` of a layer, int32 [world_size * slots], and the moves to it."""
+
+    layer: int
+    now: IntArray
+    moves: list[Move]
+    last: bool  # of its layer
+
+
 @dataclass
 class Tally:
     """What happened to experts since the engine started; for status and reports, read by any thread."""
@@ -68,6 +80,9 @@ class Tally:
 class ExpertState:
     """The placement in force and the rebalance under way; main loop and worker use it in turns, never together.
 
+    `budget` bounds the bytes of rows that arrive beside one forward step, on all ranks together (0: a layer at a time):
+    a layer is then cut into parts, of which each is read, agreed on and put in place like a layer.
+
     `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer. `ended` is
     called when a rebalance has ended or a generation was adopted: rows and map agree then, on the main loop. `planned`
     is called by every member after the same step, when a plan begins. With a plan the members also exchange numbers of
@@ -82,6 +97,7 @@ class ExpertState:
     experts: int
     slots_per_rank: int
     seconds: float = 20.0
+    budget: int = 0
     ended: Callable[[ExpertState, str], None] = lambda state, why: None
     planned: Callable[[], None] = lambda: None
     bids: Callable[[], Sequence[int]] = tuple
@@ -98,6 +114,7 @@ class ExpertState:
     renewed: bool = False
     target: Placement | None = None
     pending: list[int] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     staged: list[Staged] | None = None
     checksums: list[int] = field(default_factory=list)
     offers: dict[str, bytes] = field(default_factory=dict)
@@ -163,7 +180,7 @@ class ExpertState:
         if self.reads is not None:
             self.reads.release()
         self.offers, self.checksums, self.staged, self.reads = {}, [], None, None
-        self.target, self.pending = None, []
+        self.target, self.pending, self.parts = None, [], []
         self.failed = self.failed or failed
         self.tally.broken += failed
         self.tally.rebalances += not failed
@@ -181,15 +198,25 @@ class ExpertState:
             with suppress(GroupError):
                 self.renew_world(name, RENEW_SECONDS)
 
-    def layer_moves(self) -> list[Move]:
-        """Return the moves of the layer in hand, alike on every rank."""
+    def part(self) -> Part:
+        """Return what is to be moved now, alike on every rank; cuts what was not cut: all layers, with a budget one."""
         if self.target is None or not self.pending:
             raise PlacementError("no layer is to be moved: plan first")
-        return self.moves_of(self.pending[0], self.target)
+        if not self.parts:
+            target, layers = self.target, self.pending[:1] if self.budget else self.pending
+            self.parts = [part for layer in layers for part in self._cut(layer, target)]
+        return self.parts[0]
 
-    def moves_of(self, layer: int, target: Placement) -> list[Move]:
-        """Return the moves that turn a layer of the placement in force into that of `target`."""
-        return moves(layer, self.current(), target)
+    def _cut(self, layer: int, target: Placement) -> list[Part]:
+        was, per_rank = self.current().row(layer), self.slots_per_rank
+        rows = [target.row(layer)]
+        if self.budget:
+            most = max(1, self.budget // sum(as_bytes(tensor).numel() for tensor in self.memory.slot_tensors(layer, 0)))
+            found = parts(was.reshape(-1, per_rank), rows[0].reshape(-1, per_rank), self.experts, most)
+            rows = [row.reshape(-1) for row in found]
+        befores = [was, *rows[:-1]]
+        made = [row_moves(layer, before, now, per_rank) for before, now in zip(befores, rows, strict=True)]
+        return [Part(layer, now, each, now is rows[-1]) for now, each in zip(rows, made, strict=True)]
 
     def agree(
         self,

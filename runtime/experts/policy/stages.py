@@ -72,6 +72,23 @@ def stages(current: Placement, target: Placement, loads: npt.NDArray[Any], rows_
         yield at.with_rows(rows.reshape(current.layers, -1))
 
 
+def parts(row: Row, goal: Row, experts: int, rows_per_part: int) -> list[Row]:
+    """Return contents of one layer on the way to `goal`, the last one, each at most so many moved rows after another.
+
+    As `stages` for a single layer: only experts that must be exchanged at once may take more, and every one covers what
+    `row` and `goal` cover. Pure.
+    """
+    everywhere = np.ones(len(row), dtype=bool)
+    found: list[Row] = []
+    at, spent = row, 0
+    for unit in units(row, goal, everywhere):
+        cost = _cost(at, unit, experts)
+        if spent and spent + cost > rows_per_part:
+            found, spent = [*found, at], 0
+        at, spent = unit, spent + cost
+    return [*found, at]
+
+
 def units(row: Row, goal: Row, usable: Bools, *, urgent: bool = False) -> Iterator[Row]:
     """Yield the contents of one layer after each smallest change on the way to `goal`; with `urgent` only what must be.
 

@@ -27,7 +27,7 @@ from elasticfsm.runtime.experts.policy.bounds import (
 )
 from elasticfsm.runtime.experts.policy.removal import choose_leaving, orphans
 from elasticfsm.runtime.experts.policy.settings import Policy
-from elasticfsm.runtime.experts.policy.stages import ordered, stages, within
+from elasticfsm.runtime.experts.policy.stages import ordered, parts, stages, units, within
 from elasticfsm.runtime.experts.policy.tally import WHOLE, weights
 
 settings.register_profile("policies", deadline=None, max_examples=60)
@@ -257,6 +257,21 @@ def test_every_stage_is_covered_and_within_the_budget_unless_experts_must_change
         assert rows <= budget or (was != will).any(axis=(1, 2)).sum() == 1
         at = stage
     assert (at.physical_to_logical == target.physical_to_logical).all()
+
+
+@given(changes(), st.integers(1, 6))
+def test_every_part_of_a_layer_is_covered_and_within_the_budget_unless_experts_must_change_together(change, budget):
+    current, target, _, _ = change
+    for layer in range(current.layers):
+        was, goal = by_rank(current)[layer], by_rank(target)[layer]
+        whole = Placement(current.row(layer)[None], current.experts, current.slots_per_rank)
+        at, found = was, parts(was, goal, current.experts, budget)
+        for part in found:
+            whole.with_rows(part.reshape(1, -1)).check()
+            rows = int(moved(at[None], part[None], current.experts).sum())
+            assert rows <= budget or sum(1 for _ in units(at, part, np.ones(len(was), dtype=bool))) == 1
+            at = part
+        assert (found[-1] == goal).all()
 
 
 @given(changes(), st.integers(1, 6))

@@ -1,6 +1,7 @@
 """Two to three engines move expert rows over real groups: every row ends where the map says, right to the bit."""
 
 import os
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from elasticfsm.errors import ElasticError, PlacementError, TransferError
 from elasticfsm.runtime.experts.placement import EMPTY, Placement
 from elasticfsm.runtime.experts.placing import Loads, Placements
+from elasticfsm.runtime.experts.policy.bounds import moved
 from elasticfsm.runtime.experts.rebalance import Experts
 from elasticfsm.runtime.experts.state import ExpertState
 from elasticfsm.runtime.groups import Groups
@@ -17,6 +19,7 @@ from elasticfsm.runtime.weights.by_p2p import P2pTransfer
 from elasticfsm.runtime.weights.choice import Transfers
 
 LAYERS, EXPERTS, SLOTS = 3, 8, 6
+ROW = 4 * (8 * 5 + 6)  # bytes of an expert
 
 
 @pytest.fixture
@@ -111,20 +114,21 @@ class Engine:
             self.memory.fill(placement, members.index(self.me))
             self.state.install(placement)
 
-    def rebalance(self):
-        """One whole rebalance; returns how many layers moved."""
+    def rebalance(self, after=lambda: None):
+        """One whole rebalance; returns how many layers moved. `after` is called whenever something was put in place."""
+        before = self.state.tally.layers
         self.loads.reduce("active")
         if self.placements.plan("active") == "nothing":
             return 0
-        for layers in range(1, LAYERS + 1):
+        while True:
             self.experts.fence("active")
             self.experts.read("engine")
             if self.experts.confirm("active") == "not_all":
                 return -1
             self.experts.apply()
+            after()
             if self.experts.settle("active") == "last":
-                return layers
-        raise AssertionError("more layers than the model has")
+                return self.state.tally.layers - before
 
     def report(self):
         rank = self.groups.active.rank
@@ -186,12 +190,48 @@ def test_rows_follow_the_map_when_growing_and_when_rank_0_leaves(processes, stor
         assert [report["wrong"] for report in step] == [[]] * len(step)
         assert len({report["hash"] for report in step}) == 1
         assert {report["registrations"] for report in step} == ({LAYERS} if kind == "nixl" else {0})  # its slots
-    row = 4 * (8 * 5 + 6)
     assert grown[0]["layers"] == LAYERS
-    assert grown[2]["moved"] >= LAYERS * SLOTS * row  # the new engine got all it holds from peers
+    assert grown[2]["moved"] >= LAYERS * SLOTS * ROW  # the new engine got all it holds from peers
     assert EMPTY not in np.array(grown[0]["rows"])
     assert (np.array(evacuated[0]["rows"])[:, :SLOTS] == EMPTY).all()
     assert np.array(final[0]["rows"]).shape == (LAYERS, 2 * SLOTS)
+
+
+def within_a_budget(link, store, me, kind, rows):
+    """Rows move in parts of at most so many on all ranks together; every state between is covered, and right."""
+    engine = Engine(store, me, kind)
+    engine.begin(["e0", "e1"])
+    engine.meet(["e0", "e1", "e2"])
+    engine.state.budget = rows * ROW
+    rank, maps, wrong = engine.groups.active.rank, [engine.state.placement], []
+
+    def look():
+        maps.append(engine.state.placement.check())
+        wrong.extend(engine.memory.wrong(rank))
+
+    layers = engine.rebalance(look)
+    steps = [
+        int(moved(*(each.physical_to_logical.reshape(LAYERS, 3, SLOTS) for each in pair), EXPERTS).sum())
+        for pair in pairwise(maps)
+    ]
+    report = engine.report() | {"layers": layers, "steps": steps, "between": wrong}
+    engine.close()
+    return report
+
+
+@pytest.mark.parametrize("kind", ["nixl", "p2p"])
+def test_a_budget_cuts_layers_into_parts_that_arrive_beside_different_steps(processes, store, kind):
+    another = StoreServer()
+    both = [(store, 2), (another, 0)]
+    started = [start(processes, each, within_a_budget, kind, rows=rows) for each, rows in both]
+    cut, whole = ([child.result() for child in children] for children in started)
+    another.close()
+    assert [report["between"] + report["wrong"] for report in (*cut, *whole)] == [[]] * 6
+    assert cut[0]["rows"] == cut[1]["rows"] == whole[0]["rows"]
+    assert len(whole[0]["steps"]) == whole[0]["layers"] == cut[0]["layers"]
+    assert max(whole[0]["steps"]) > 1 and sum(cut[0]["steps"]) == sum(whole[0]["steps"])
+    assert len(cut[0]["steps"]) >= sum(whole[0]["steps"]) / 2 > 2 * LAYERS and max(cut[0]["steps"]) <= 2
+    assert {report["registrations"] for report in cut} == ({LAYERS} if kind == "nixl" else {0})
 
 
 def corrupted(link, store, me, kind):
