@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -135,7 +136,10 @@ class Rig:
             raise ElasticError(f"{ANSWERS_FILE}: {len(answers)} answers for {len(self.questions)} questions; remove it")
         self.answers = dict(zip(self.questions, answers, strict=True))
         if key not in kept:
-            ANSWERS_FILE.write_bytes(msgspec.json.encode({key: answers}) + b"\n")
+            with contextlib.suppress(OSError):  # then the next run learns them again
+                fresh = ANSWERS_FILE.with_suffix(f".{os.getpid()}")
+                fresh.write_bytes(msgspec.json.encode({key: answers}) + b"\n")
+                fresh.replace(ANSWERS_FILE)
 
     def _answers(self) -> list[list[int]]:
         from ..demo.tokens import check
