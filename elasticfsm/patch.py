@@ -96,11 +96,16 @@ def _whole(machine: language.Machine, name: str, edit: language.Edit) -> bool:
         phase.within = edit.within
     elif phase is not None and not named and edit.leave is not None:
         phase.leave.update(edit.leave)
-    elif phase is not None and not named and edit.drop is not None and edit.drop in phase.leave:
+    elif phase is not None and edit.drop is not None and edit.drop in phase.leave and not _own(phase, name, edit.drop):
         del phase.leave[edit.drop]
     else:
         return False
     return True
+
+
+def _own(phase: language.Phase, name: str, guard: str) -> bool:
+    """Whether a state of that name has the guard itself; then an edit is about the state and not about its phase."""
+    return name in phase.states and guard in phase.states[name].leave
 
 
 def _put(file: language.File, table: str, entries: dict[str, str | list[str] | None]) -> None:
