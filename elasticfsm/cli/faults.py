@@ -20,6 +20,8 @@ def faults(
     record: Annotated[
         Path | None, typer.Option(help="Add the results to faults.json in this directory, and write its faults.md.")
     ] = None,
+    missing: Annotated[bool, typer.Option("--missing", help="Only cells that --record has not seen pass.")] = False,
+    within: Annotated[float, typer.Option(help="Begin no cell after so many seconds; 0: run all.", min=0)] = 0.0,
     again: Annotated[float, typer.Option(help="This share of the cells runs a second time.", min=0, max=1)] = 0.2,
     seed: Annotated[int, typer.Option(help="Of the cells that run twice.", min=0)] = 0,
     timescale: Annotated[float, typer.Option(help="Every limit of time is multiplied by this.", min=0.05)] = 0.2,
@@ -32,13 +34,17 @@ def faults(
     from elasticfsm.runtime.faults.run import run
 
     cells = [cell for cell in all_cells() if not only or any(fnmatch(cell.name, f"*{text}*") for text in only)]
+    if missing and record is not None:
+        from elasticfsm.runtime.faults.table import missing as not_passed
+
+        cells = not_passed(cells, record)
     if not cells:
         raise RequestRefused(f"--only {' '.join(only or [])}: no cell has that in its name; --list shows them")
     if list_:
         for cell in cells:
             typer.echo(cell.name)
         return
-    results = run(cells, timescale, again, seed, jobs)
+    results = run(cells, timescale, again, seed, jobs, within or float("inf"))
     if json is not None:
         import msgspec
 

@@ -27,6 +27,17 @@ def of_process(pid: int = 0) -> Holdings:
         return Holdings(0, 0, 0.0)
 
 
+def descriptors() -> list[str]:
+    """What every open descriptor of this process leads to."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(f"{each.name} {each.readlink()}")
+        except OSError:  # the directory's own, closed meanwhile
+            continue
+    return found
+
+
 def shared_memory() -> set[str]:
     """Names of shared memory on this machine that belong to this user."""
     mine = os.getuid()

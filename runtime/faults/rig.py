@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -71,6 +72,7 @@ class Rig:
         self.answers: dict[tuple[int, ...], list[int]] = {}
         self.deployment: Rigged | None = None
         self._before = holdings.of_process()
+        self._open: list[str] = []
         self._memory = holdings.shared_memory()
         self._opened = 0
 
@@ -79,7 +81,7 @@ class Rig:
     def open(self, size: int, **options: Any) -> Rigged:
         """Start a deployment."""
         kind: type[Rigged] = type("Rigged", (Rigged,), {"post": self.scratch, "launchers": self._launcher()})
-        self._before = holdings.of_process()
+        self._before, self._open = holdings.of_process(), holdings.descriptors()
         self.deployment = kind.start(PSALTER, size, self.options(**options))
         return self.deployment
 
@@ -113,9 +115,12 @@ class Rig:
         left = [f"engine process {pid} still runs" for pid in sorted(self.zygote.living())]
         left += [f"{sockets} still exists"] if sockets.exists() else []
         left += [f"shared memory {name}" for name in sorted(holdings.shared_memory() - self._memory)]
-        for name in ("descriptors", "threads"):
-            if getattr(now, name) > getattr(before, name) + 1:
-                left.append(f"{getattr(now, name)} {name} here, {getattr(before, name)} before")
+        if now.descriptors > before.descriptors:
+            more = sorted(set(holdings.descriptors()) - set(self._open))
+            left.append(f"{now.descriptors} descriptors here, {before.descriptors} before: {', '.join(more)}")
+        if now.threads > before.threads:
+            names = ", ".join(thread.name for thread in threading.enumerate())
+            left.append(f"{now.threads} threads here, {before.threads} before: {names}")
         return left
 
     def close(self) -> None:

@@ -21,19 +21,24 @@ from .rig import Rig
 from .suite import Suite, again
 
 
-def run(cells: list[Cell], timescale: float, share: float, seed: int, jobs: int = 1) -> list[Result]:
-    """Run cells, and a share of them again; says a line for each. Blocks; whatever happens, no process is left."""
+def run(
+    cells: list[Cell], timescale: float, share: float, seed: int, jobs: int = 1, within: float = float("inf")
+) -> list[Result]:
+    """Run cells, and a share of them again; says a line for each. Blocks; whatever happens, no process is left.
+
+    What does not begin `within` so many seconds is left out.
+    """
     console = Console(highlight=False)
     begun = time.monotonic()
     todo = [*cells, *again(cells, share, seed)]
     console.print(f"{len(cells)} cells, {len(todo) - len(cells)} of them twice (seed {seed})")
-    results = _alone(todo, timescale, console) if jobs == 1 else _together(todo, timescale, jobs)
+    results = _alone(todo, timescale, within, console) if jobs == 1 else _together(todo, timescale, within, jobs)
     failed = sum(not result.passed for result in results)
     console.print(f"{len(results)} runs in {time.monotonic() - begun:.0f} s, {failed} failed")
     return results
 
 
-def _alone(todo: Sequence[Cell], timescale: float, console: Console) -> list[Result]:
+def _alone(todo: Sequence[Cell], timescale: float, within: float, console: Console) -> list[Result]:
     logging.getLogger("elasticfsm").setLevel(logging.CRITICAL)  # what goes wrong is meant to
     rig = Rig(timescale)
     done = 0
@@ -50,12 +55,12 @@ def _alone(todo: Sequence[Cell], timescale: float, console: Console) -> list[Res
 
     try:
         rig.learn_answers()
-        return Suite(rig, say).run(todo)
+        return Suite(rig, say).run(todo, within)
     finally:
         rig.close()
 
 
-def _together(todo: Sequence[Cell], timescale: float, jobs: int) -> list[Result]:
+def _together(todo: Sequence[Cell], timescale: float, within: float, jobs: int) -> list[Result]:
     """Each process gets every `jobs`-th pair of cells, so that growth and shrinking stay in turn."""
     up = [cell for cell in todo if cell.operation == "scale_up"]
     down = [cell for cell in todo if cell.operation == "scale_down"]
@@ -64,7 +69,7 @@ def _together(todo: Sequence[Cell], timescale: float, jobs: int) -> list[Result]
         for number in range(jobs):
             mine = Path(scratch) / f"cells-{number}.json"
             mine.write_bytes(msgspec.json.encode([*up[number::jobs], *down[number::jobs]]))
-            command = [sys.executable, "-m", __spec__.name, str(mine), str(timescale)]
+            command = [sys.executable, "-m", __spec__.name, str(mine), str(timescale), str(within)]
             processes.append((mine, subprocess.Popen(command, stdin=subprocess.DEVNULL)))
         try:
             for _, process in processes:
@@ -81,10 +86,10 @@ def _together(todo: Sequence[Cell], timescale: float, jobs: int) -> list[Result]
         return results
 
 
-def main(given: str, timescale: str) -> None:
+def main(given: str, timescale: str, within: str) -> None:
     """One of the processes."""
     todo = msgspec.json.decode(Path(given).read_bytes(), type=list[Cell])
-    results = _alone(todo, float(timescale), Console(highlight=False))
+    results = _alone(todo, float(timescale), float(within), Console(highlight=False))
     Path(given).with_suffix(".results").write_bytes(msgspec.json.encode(results))
 
 

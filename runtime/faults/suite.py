@@ -30,10 +30,13 @@ class Suite:
         self._hosted = Hosted(rig)
         self._say = say
 
-    def run(self, cells: Iterable[Cell]) -> list[Result]:
-        """All of them; the order is that in which they fit to the size that serves."""
+    def run(self, cells: Iterable[Cell], within: float = float("inf")) -> list[Result]:
+        """All that begin within so many seconds; the order is that in which they fit to the size that serves."""
         results = []
+        end = time.monotonic() + within
         for cell in _in_fitting_order(list(cells)):
+            if time.monotonic() > end:
+                break
             result = self.one(cell)
             self._say(result)
             results.append(result)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from .cells import OPERATIONS, all_cells, unreached
+from .cells import OPERATIONS, Cell, all_cells, unreached
 from .result import Result
+from .rules import allowed
 
 ON_STATES = ("kill", "stop", "hang", "exception", "delay", "store", "disk")
 ON_MESSAGES = ("drop", "duplicate", "late")
@@ -67,6 +68,18 @@ def record(results: Iterable[Result], directory: Path) -> None:
     known = {name: known[name] for name in names if name in known}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1) + b"\n")
     (directory / "faults.md").write_text(page(known, len(names)), encoding="utf-8")
+
+
+def missing(cells: Iterable[Cell], directory: Path) -> list[Cell]:
+    """The cells of which DIRECTORY/faults.json has no run that passed under the present rules."""
+    path = directory / "faults.json"
+    known = msgspec.json.decode(path.read_bytes(), type=dict[str, Known]) if path.exists() else {}
+
+    def passed(cell: Cell) -> bool:
+        each = known.get(cell.name)
+        return each is not None and not each.problems and set(each.outcomes) <= set(allowed(cell))
+
+    return [cell for cell in cells if not passed(cell)]
 
 
 def _add(known: dict[str, Known], result: Result) -> None:
