@@ -42,7 +42,7 @@ class Canonical:
             columns[place] = self._kinds[place].changed(columns[place], SETTLED)
         busy = self._busy(columns)
         if busy.size:
-            leaves = self._heard([column.take(busy) for column in columns])
+            leaves = self._heard(columns, busy)
             for at, place in enumerate(self._tails):
                 kept = np.array([leaf[at] for leaf in self._heard.leaves], np.intp)
                 columns[place][busy] = kept.take(leaves)

@@ -23,7 +23,7 @@ from elasticfsm.check.vector.outcomes import Batch
 from elasticfsm.check.vector.visited import Visited
 from elasticfsm.check.world import CALM, World
 
-PART = 1 << 16  # rows of a level that are explored together
+PART = 1 << 17  # rows of a level that are explored together
 
 
 def explore(

@@ -39,7 +39,7 @@ class Judging:
         """Judges the states numbered from `start` on; `moving` is 1 where somebody else than the environment moves."""
         for memo, rows in zip(self._memos, (np.flatnonzero(moving == 0), np.flatnonzero(moving)), strict=True):
             if rows.size:
-                leaves = memo([column.take(rows) for column in columns])
+                leaves = memo(columns, rows)
                 self._tell(memo.leaves, leaves, rows + start)
 
     def _tell(self, said: list[Judgement], leaves: Column, places: Column) -> None:

@@ -12,6 +12,7 @@ from elasticfsm.check.successors import Successors
 from elasticfsm.check.vector.views import Path, Step, follow
 
 Column = NDArray[np.intp]
+Question = tuple[Path, Path]  # changes that come first, and a path to the answer
 UNSEEN = -1
 
 
@@ -54,7 +55,8 @@ class Kind:
 
     def __init__(self) -> None:
         self._changes: dict[Step, Lazy] = {}
-        self._classes: dict[tuple[tuple[Path, Path], ...], Classes] = {}
+        self._classes: dict[tuple[Question, ...], Classes] = {}
+        self._asked: dict[Question, Answers] = {}
 
     def value(self, number: int, first: Step) -> Any:
         """What hangs on a number."""
@@ -83,23 +85,40 @@ class Kind:
             return ("senseless", type(error).__name__)
         return (type(answer).__name__, answer)
 
-    def classes(self, questions: tuple[tuple[Path, Path], ...]) -> Classes:
+    def classes(self, questions: tuple[Question, ...]) -> Classes:
         """Numbers by their answers to some questions, each with the changes that come before it."""
         if questions not in self._classes:
-            self._classes[questions] = Classes(self, questions)
+            for question in questions:
+                if question not in self._asked:
+                    self._asked[question] = Answers(self, question)
+            self._classes[questions] = Classes([self._asked[question] for question in questions])
         return self._classes[questions]
+
+
+class Answers(dict[int, int]):
+    """What one question says of each number, as small numbers: equal for equal answers."""
+
+    def __init__(self, kind: Kind, question: Question) -> None:
+        super().__init__()
+        self._kind, self._question = kind, question
+        self._seen: dict[Hashable, int] = {}
+
+    def __missing__(self, number: int) -> int:
+        answer = self._kind.answer(number, *self._question)
+        found = self[number] = self._seen.setdefault(answer, len(self._seen))
+        return found
 
 
 class Classes(Lazy):
     """Numbers that give the same answers to some questions are in one class."""
 
-    def __init__(self, kind: Kind, questions: tuple[tuple[Path, Path], ...]) -> None:
+    def __init__(self, asked: list[Answers]) -> None:
         super().__init__(self._find)
-        self._kind, self._questions = kind, questions
-        self._seen: dict[tuple[Hashable, ...], int] = {}
+        self._asked = asked
+        self._seen: dict[tuple[int, ...], int] = {}
 
     def _find(self, number: int) -> int:
-        answers = tuple(self._kind.answer(number, chain, path) for chain, path in self._questions)
+        answers = tuple([asked[number] for asked in self._asked])
         return self._seen.setdefault(answers, len(self._seen))
 
     @property

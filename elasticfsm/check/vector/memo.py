@@ -8,11 +8,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticfsm.check.vector.kinds import UNSEEN, Classes, Column, Kind, Whole
-from elasticfsm.check.vector.views import Path, Ref, Step
+from elasticfsm.check.vector.kinds import UNSEEN, Classes, Column, Kind, Question, Whole
+from elasticfsm.check.vector.views import Path, Ref, Step, follow
 
 T = TypeVar("T")
-Question = tuple[Path, Path]
 
 
 class Join:
@@ -72,27 +71,33 @@ class Memo(Generic[T]):
         self._join = Join(0)
         self._leaf: NDArray[np.intp] = np.full(1, UNSEEN, np.intp)
 
-    def __call__(self, columns: Sequence[Column]) -> Column:
-        """For each row the number of its leaf."""
-        if not len(columns[0]):
-            return np.zeros(0, np.intp)
+    def __call__(self, columns: Sequence[Column], rows: Column, *last: Column) -> Column:
+        """For each of these rows the number of its leaf; `last` are columns that have these rows only."""
+        if not rows.size:
+            return rows
         while True:
-            alike = self._alike(columns)
+            alike = self._alike(columns, rows, last)
             found = self._leaf.take(alike)
             if found.min() != UNSEEN:
                 return found
-            rows = np.flatnonzero(found == UNSEEN)
-            _, first = np.unique(alike[rows], return_index=True)
-            for row in rows[first].tolist():
-                if self._run([int(column[row]) for column in columns]):
+            unseen = np.flatnonzero(found == UNSEEN)
+            _, first = np.unique(alike[unseen], return_index=True)
+            for at in unseen[first].tolist():
+                if self._run([*(int(column[rows[at]]) for column in columns), *(int(column[at]) for column in last)]):
                     break
-                self._leaf[alike[row]] = len(self.leaves) - 1
+                self._leaf[alike[at]] = len(self.leaves) - 1
 
-    def _alike(self, columns: Sequence[Column]) -> Column:
+    def _alike(self, columns: Sequence[Column], rows: Column, last: Sequence[Column]) -> Column:
+        width = len(columns)
         if self._looked:
-            alike = self._join([classes(columns[place]) for place, classes in self._looked])
+            alike = self._join(
+                [
+                    classes(columns[place].take(rows) if place < width else last[place - width])
+                    for place, classes in self._looked
+                ]
+            )
         else:
-            alike = np.zeros(len(columns[0]), np.intp)
+            alike = np.zeros(len(rows), np.intp)
         if self._join.counts[-1] > len(self._leaf):
             more = np.full(2 * self._join.counts[-1], UNSEEN, np.intp)
             more[: len(self._leaf)] = self._leaf
@@ -119,7 +124,8 @@ class Memo(Generic[T]):
             if questions
         ]
         self._join, self._leaf = Join(len(self._looked)), np.full(64, UNSEEN, np.intp)
-        alike = self._alike(list(np.array(self._rows, np.intp).T))
+        known = list(np.array(self._rows, np.intp).T)
+        alike = self._alike(known, np.arange(len(self._rows)), ())
         self._leaf[alike] = np.arange(len(self.leaves))
         return True
 
@@ -132,6 +138,4 @@ class Memo(Generic[T]):
 
 def whole(value: int, step: Step) -> int:
     """One operation of arithmetic on an integer itself."""
-    from elasticfsm.check.vector.views import follow
-
     return int(follow(value, (step,)))

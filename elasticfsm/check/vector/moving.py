@@ -122,7 +122,7 @@ class Moving:
         none = np.zeros(0, np.intp)
         found: list[Batch] = []
         if self.plain.world.operation:
-            leaves = self._orders([column.take(rows) for column in columns])
+            leaves = self._orders(columns, rows)
             some = np.flatnonzero(self._orders.counts.column.take(leaves))
             found.append(self._orders.expand(rows.take(some), leaves.take(some), none))
         for who in range(self.count):
@@ -150,7 +150,7 @@ class Moving:
                     found.append(_expand(function, listed, part.take(some), leaves.take(some)))
             left = left.take(np.flatnonzero(~taken))
         if self.plain.safe and self.plain.world.operation and left.size:
-            leaves = self._boss_alone([column.take(left) for column in columns])
+            leaves = self._boss_alone(columns, left)
             counts = self._boss_alone.counts.column.take(leaves)
             at = np.flatnonzero(counts)
             found.append(self._boss_alone.expand(left.take(at), leaves.take(at), none))
@@ -198,8 +198,7 @@ class Moving:
             if (who, shape) not in functions:
                 functions[who, shape] = make(who, self.moves.shapes[shape])
             rows = listed.rows.take(part)
-            given = [*(column.take(rows) for column in columns), listed.target.take(part)]
-            found.append((part, functions[who, shape](given)))
+            found.append((part, functions[who, shape](columns, rows, listed.target.take(part))))
         return found
 
     def _every(self, who: int, move: Move) -> Outcomes:

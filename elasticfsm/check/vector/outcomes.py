@@ -120,9 +120,9 @@ class Outcomes:
         self._starts, self.counts = Growing(), Growing()
         self._template, self._move, self._tag, self._bad = Growing(), Growing(), Growing(), Growing()
 
-    def __call__(self, columns: Sequence[Column]) -> Column:
-        """For each row its leaf: `counts` says how many transitions that has, `expand` lists them."""
-        leaves = self._memo(columns)
+    def __call__(self, columns: Sequence[Column], rows: Column, *last: Column) -> Column:
+        """For each of these rows its leaf: `counts` says how many transitions that has, `expand` lists them."""
+        leaves = self._memo(columns, rows, *last)
         if leaves.size and self.counts.column.take(leaves).min() < 0:
             raise Interrupted
         return leaves

@@ -139,6 +139,11 @@ class View(_Looked):
         """Something else that hangs on the same number, noted as a whole."""
         return View(self._note, self._place, self._chain, (first,), value).all()
 
+    def aside(self, first: Step, value: Any) -> Any:
+        """Something else that hangs on the same number, or nothing, to be looked at in turn."""
+        self._note(self._place, self._chain, (first, ("none",)))
+        return None if value is None else View(self._note, self._place, self._chain, (first,), value)
+
     def peek(self) -> Any:
         """The value, for those who note by themselves what they use of it."""
         return self._value

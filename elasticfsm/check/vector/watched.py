@@ -105,6 +105,9 @@ def _noted(method: Any) -> Any:
             how = tuple(map(real, given[1:]))
             number = given[0].peek()
             return given[0].view(("call", method, *how), method(number, *how)).all()
+        if given and isinstance(given[0], View):
+            how = tuple(map(real, given[1:]))
+            return given[0].aside(("of", method, *how), method(given[0].peek(), *how))
         return method(*given)
 
     return call
