@@ -29,9 +29,7 @@ def explored(
     numpy = find_spec("numpy") is not None
     if engine == "vector" and not numpy:
         raise SpecError("the vectorised explorer needs numpy: install it, or use --engine plain")
-    if engine == "vector" and world.regime.faults:
-        raise SpecError(f"the vectorised explorer knows no faults yet ({world.regime}): use --engine plain")
-    if engine == "plain" or not numpy or world.regime.faults:
+    if engine == "plain" or not numpy:
         return explore(world, reduced, limit, progress)
     if engine == "auto":
         fresh = World(world.program, world.sizes, world.regime)

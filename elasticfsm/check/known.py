@@ -108,7 +108,12 @@ def _learn(world: World, local: Local, safe: Safe | None) -> Known:
         )
     moves = moves_of(world, local)
     numbered = [(world.local(move.target), move) for move in moves]
-    left = [pair for pair in numbered if _is_open(pair[1]) or pair[1].target.outbox != local.outbox]
+    again = world.regime.duplicates > 0  # then a message that is taken is the environment's affair as well
+    left = [
+        (number, move)
+        for number, move in numbered
+        if _is_open(move) or move.target.outbox != local.outbox or (again and local.inbox & ~move.target.inbox)
+    ]
     return Known(
         plain=[pair for pair in numbered if pair not in left],
         open=left,
@@ -136,7 +141,14 @@ def _alarm(world: World, local: Local, moves: list[Move]) -> bool:
 
 def _is_open(move: Move) -> bool:
     return bool(
-        move.enters or move.takes >= 0 or move.peers or move.cut >= 0 or move.needs or move.requires or move.closes >= 0
+        move.cost >= 0
+        or move.enters
+        or move.takes >= 0
+        or move.peers
+        or move.cut >= 0
+        or move.needs
+        or move.requires
+        or move.closes >= 0
     )
 
 
