@@ -9,11 +9,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from elasticfsm import language
 from elasticfsm.check.coverage import gaps
+from elasticfsm.check.faulty import limits_of, table, tasks_of
 from elasticfsm.check.moves import Edge
-from elasticfsm.check.plan import CANCEL, Task, tasks
+from elasticfsm.check.plan import Task, tasks
 from elasticfsm.check.verdict import Refutation, Run, run
-from elasticfsm.check.world import CALM, Regime, sizes_of
+from elasticfsm.check.world import Regime, sizes_of
 from elasticfsm.compile import Program, compile_protocol
 from elasticfsm.patch import load_patch, patched, shipped_patches
 from elasticfsm.protocol import load, shipped
@@ -44,6 +46,7 @@ class Checked:
     name: str
     program: Program
     must: str = ""
+    patch: language.Patch | None = None
     source: str = ""
     runs: list[Run] = field(default_factory=list)
     never: list[Edge] = field(default_factory=list)
@@ -104,23 +107,28 @@ def check(
     console: Console | None = None,
     as_json: Path | None = None,
     traces: bool = True,
+    faulty: bool = False,
 ) -> int:
     """Checks protocols (all shipped ones and all shipped patches if none is named), prints, and returns the exit code.
 
-    Raises `SpecError` for a file, size or patch that cannot be used.
+    `faulty` leaves the protocols out and prints the table of patches. Raises `SpecError` for a file, size or patch
+    that cannot be used.
     """
     from elasticfsm.check.report import as_data, show
 
     console = console or _console()
     everything = not specs and not patches
-    todo = [_protocol(name, options.over) for name in (specs or (shipped() if everything else []))]
+    todo = [_protocol(name, options.over) for name in (specs or (shipped() if everything and not faulty else []))]
     todo += [_patch(name) for name in (patches or ([str(p) for p in shipped_patches()] if everything else []))]
     for one in todo:
         for size in options.sizes:
             sizes_of(one.program, size)
     for one in todo:
         _check(one, options, console)
-    show(console, todo, traces=traces and not everything)
+    if faulty:
+        console.print(table([*todo]))
+    else:
+        show(console, todo, traces=traces and not everything)
     if options.counterexamples is not None:
         _write_counterexamples(todo, options.counterexamples, console)
     if as_json is not None:
@@ -154,7 +162,7 @@ def _protocol(name: str, over: list[str]) -> Checked:
 
 def _patch(name: str) -> Checked:
     patch, document = load_patch(name)
-    return Checked(patch.patch, patched(patch, document), must=patch.refuted, source=name)
+    return Checked(patch.patch, patched(patch, document), must=patch.refuted, patch=patch, source=name)
 
 
 def _check(one: Checked, options: Options, console: Console) -> None:
@@ -168,16 +176,19 @@ def _check(one: Checked, options: Options, console: Console) -> None:
                 status.update(f"{label}: {states:,} states")
 
             tell(0)
-            found = run(
-                task.program,
-                task.engines,
-                task.regime,
-                options.reduced,
-                options.max_states,
-                tell,
-                options.engine,
-                keep=options.counterexamples is not None,
-            )
+            for limit in limits_of(one.must, options.max_states) if one.must else (options.max_states,):
+                found = run(
+                    task.program,
+                    task.engines,
+                    task.regime,
+                    options.reduced,
+                    limit,
+                    tell,
+                    options.engine,
+                    keep=options.counterexamples is not None,
+                )
+                if found.complete or one.must in found.refuted:
+                    break
         one.runs.append(found)
         if not console.is_terminal:
             print(f"{label}: {found.states:,} states, {found.seconds:.1f} s", file=sys.stderr)
@@ -195,6 +206,4 @@ def _tasks(one: Checked, options: Options) -> list[Task]:
         return [Task(one.program, size, options.regime) for size in options.sizes or [smallest]]
     if not one.must or options.sizes:
         return tasks(one.program, options.sizes, options.quick)
-    sizes = ("1+1", "2+1", "1+2") if len(one.program.roles) == 2 else ("1", "2", "3")
-    regimes = [task.regime for task in tasks(one.program, ["+".join("1" for _ in one.program.roles)])]
-    return [Task(one.program, size, regime) for regime in (CALM, CANCEL) if regime in regimes for size in sizes]
+    return tasks_of(one.patch, one.program) if one.patch is not None else []

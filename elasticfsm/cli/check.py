@@ -48,6 +48,9 @@ def check(
     over: Annotated[
         list[str] | None, typer.Option("--over", help="A protocol in the place of the one whose name it bears.")
     ] = None,
+    faulty: Annotated[
+        bool, typer.Option("--faulty", help="The shipped patches only, as a table: bug, base, property, how it went.")
+    ] = False,
     rules: Annotated[
         bool, typer.Option("--rules", help="Explore what was tried for the switch and write docs/switch.md.")
     ] = False,
@@ -60,7 +63,7 @@ def check(
     With faults (--crash, --loss, ...) deadlines fire at any moment unless --expiry says otherwise.
     """
     from elasticfsm.check.run import Options, check
-    from elasticfsm.check.world import faulty
+    from elasticfsm.check.world import faulty as regime_of
 
     if rules:
         from elasticfsm.check.switch import write
@@ -70,6 +73,6 @@ def check(
     if counterexample is not None:
         outputs.refuse_directory(counterexample, "--counterexample")
     options = Options(list(sizes or []), not unreduced, quick, max_states, engine, counterexample)
-    options.regime = faulty(crash, loss, duplicate, failure, expiry, restart, strict)
+    options.regime = regime_of(crash, loss, duplicate, failure, expiry, restart, strict)
     options.over = list(over or [])
-    raise typer.Exit(check(list(specs or []), list(patch or []), options, as_json=json))
+    raise typer.Exit(check(list(specs or []), list(patch or []), options, as_json=json, faulty=faulty))
