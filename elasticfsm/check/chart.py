@@ -8,10 +8,11 @@ from typing import Literal, NamedTuple
 from elasticfsm.check.tale import Tale, Told
 from elasticfsm.compile import OUTSIDE, Program
 from elasticfsm.draw import style
-from elasticfsm.testing.stage.act import COORDINATOR, Act
+from elasticfsm.testing.stage.act import COORDINATOR, PROCESS, Act
 
 Kind = Literal["message", "inside", "steps", "collective", "vote", "wrong", "end"]
 LOOK = {"background": ("#eaf3fb", style.BLUE), "foreground": ("#fdf0e0", style.ORANGE)}
+_BEFALLS = {"loses": "lost", "repeats": "repeated"}
 WRONG = ("#fbe9e7", style.RED)
 
 
@@ -61,7 +62,10 @@ def _rows(program: Program, tale: Tale, step: Told, left: list[Act]) -> Iterator
     kind: Kind = "wrong" if step.refutes else "steps"
     broken = f"\nrefutes {', '.join(step.refutes)}" if step.refutes else ""
     name = "" if act.machine.startswith(f"{program.name}.") else f"{act.machine}: "
-    if act.verb == "takes":
+    if act.machine == PROCESS:
+        told = "dies" if act.verb == "dies" else f"{act.what} from {act.more or '?'} is {_BEFALLS[act.verb]}"
+        yield Row("wrong", (act.who,), told)
+    elif act.verb == "takes":
         yield from _taken(program, tale, step, name)
         if broken:
             yield Row(kind, (act.who,), f"{act.what}{broken}")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from elasticfsm.check.explore import Graph, explore
-from elasticfsm.check.moves import ENVIRONMENT
-from elasticfsm.check.replay import Plain, act
+from elasticfsm.check.moves import ENVIRONMENT, EXPIRED, FAULT
+from elasticfsm.check.replay import Plain, acts
 from elasticfsm.check.successors import Transition
 from elasticfsm.check.trace import heard, settle, step_to
 from elasticfsm.check.world import CALM, Regime, World
@@ -24,7 +24,7 @@ from elasticfsm.errors import ElasticError
 from elasticfsm.testing.stage import Act, Stage
 from elasticfsm.testing.stage.view import differences, view
 
-RARELY = 0.1  # how often a random walk lets the environment choose
+RARELY = 0.04  # how often a random walk lets the environment choose
 LAST = 12  # micro-steps that are shown before the one that went wrong
 
 
@@ -72,22 +72,23 @@ class Walker:
 
     def __post_init__(self) -> None:
         self.plain.begin()
-        self.stage = Stage(self.program, self.sizes)
+        self.stage = Stage(self.program, self.sizes, repeats=bool(self.plain.world.regime.losses))
 
-    def do(self, one: Act) -> None:
+    def do(self, told: list[Act]) -> None:
         """Does on the stage what the checker has done; raises `Differs`."""
-        self.acts.append(one)
-        try:
-            self.stage.act(one)
-        except ElasticError as error:
-            raise Differs(self._told([str(error)])) from error
+        for one in told:
+            self.acts.append(one)
+            try:
+                self.stage.act(one)
+            except ElasticError as error:
+                raise Differs(self._told([str(error)])) from error
         lines = differences(self.plain.view(), view(self.stage))
         if lines:
             raise Differs(self._told(["the checker's state | the real objects':", *lines]))
 
     def allowed(self, ways: list[Transition]) -> None:
         """What the real objects would do next by themselves must be among the checker's moves; raises `Differs`."""
-        known = {_bare(act(self.plain.world, way, self.plain.state)) for way in ways}
+        known = {_bare(one) for way in ways for one in acts(self.plain.world, way, self.plain.state)}
         extra = [one for one in self.stage.actions() if _bare(one) not in known]
         if extra:
             raise Differs(self._told(["which the checker does not have here:", *(f"  {one}" for one in extra)]))
@@ -142,7 +143,7 @@ def _wander(walker: Walker, chance: random.Random, length: int, found: Conformit
             if not ways:
                 break
             walker.allowed(ways)
-            usual = [way for way in ways if not way.tag & ENVIRONMENT]
+            usual = [way for way in ways if not way.tag & (ENVIRONMENT | FAULT | EXPIRED)]
             rare = not usual or chance.random() < RARELY  # what the environment does
             walker.do(walker.plain.take(chance.choice(ways if rare else usual)))
     finally:

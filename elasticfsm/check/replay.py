@@ -6,15 +6,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from elasticfsm.check.coordinator import BossMove
+from elasticfsm.check.faults import DEATH
 from elasticfsm.check.moves import Move
 from elasticfsm.check.successors import BOSS, Successors, Transition
 from elasticfsm.check.tables import KINDS, NEW, OLD, StateTable
-from elasticfsm.check.world import ANSWERED, ENTERED, FAILED, OUT, Stand, State, World
+from elasticfsm.check.world import ANSWERED, ENTERED, FAILED, FAILURE, OUT, Stand, State, World
 from elasticfsm.errors import ElasticError
-from elasticfsm.testing.stage.act import COORDINATOR, Act, Verb
-from elasticfsm.testing.stage.view import EngineView, Place, View
+from elasticfsm.testing.stage.act import COORDINATOR, PROCESS, Act, Verb
+from elasticfsm.testing.stage.view import DEAD, EngineView, Place, View
 
 Signature = tuple[object, ...]
+LOST, AGAIN, DYING = (
+    ", a message is lost",
+    ", and the message comes again",
+    ", and dies before all its messages are out",
+)
 WORDS = {OLD: "old", NEW: "new"}  # the generations as a stage calls them
 
 
@@ -40,20 +46,23 @@ class Plain:
         """Back to the start."""
         self.state, self.stale = self.world.initial(), 0
 
-    def follow(self, world: World, step: Transition, before: State) -> Act:
-        """Takes the move that a step of another world (the reduced one) is, and tells it as a micro-step."""
+    def follow(self, world: World, step: Transition, before: State) -> list[Act]:
+        """Takes the move that a step of another world (the reduced one) is, and tells it as micro-steps."""
         wanted = signature(world, step, before)
-        found = {signature(self.world, one, self.state): one for one in reversed(self.successors.all(self.state))}
-        if wanted in found:
-            return self.take(found[wanted])
+        ways = self.successors.all(self.state)
+        same = [one for one in ways if signature(self.world, one, self.state) == wanted]
+        if same:
+            told = set(acts(world, step, before))
+            return self.take(max(same, key=lambda one: len(told & set(acts(self.world, one, self.state)))))
+        found = {signature(self.world, one, self.state): one for one in reversed(ways)}
         for known, one in found.items():  # one wake stands for those of all senders
             if wanted[-1] and known[-1] and known[:-1] == wanted[:-1]:
                 return self.take(one)
         raise Untold(f"{wanted}: the unreduced system does not have this move here")
 
-    def take(self, step: Transition) -> Act:
-        """Takes one of its own transitions."""
-        told = act(self.world, step, self.state)
+    def take(self, step: Transition) -> list[Act]:
+        """Takes one of its own transitions; what goes wrong in it are micro-steps of their own."""
+        told = list(acts(self.world, step, self.state))
         self._age(step)
         self.state = step.target
         return told
@@ -88,9 +97,55 @@ def signature(world: World, step: Transition, before: State) -> Signature:
     """What a transition is, without the numbers that depend on the world."""
     move = step.move
     if isinstance(move, BossMove):
-        return (BOSS, move.edges[0][2] if move.edges else move.text, _sender(world, step, before))
+        what = move.edges[0][2] if move.edges else move.text
+        return (step.who, what, step.said, _sender(world, step, before))
     guard = move.edges[0][2] if move.verb == "guard" else _step(world, step, before)
     return (step.who, move.machine, move.verb, guard, step.said, move.cut, _answer(move), _sender(world, step, before))
+
+
+def acts(world: World, step: Transition, before: State) -> Iterator[Act]:
+    """A transition and what goes wrong in it: messages that are lost or come again, a sender that dies."""
+    who = COORDINATOR if step.who == BOSS else world.names[step.who]
+    if step.move is DEATH:
+        yield Act(who, PROCESS, "dies", "here")
+        return
+    told = act(world, step, before)
+    yield told
+    if LOST in step.said or DYING in step.said:
+        yield from _lost(world, step, before)
+    if AGAIN in step.said:
+        yield Act(who, PROCESS, "repeats", told.what.rpartition(" ")[2], told.more)
+    if DYING in step.said:
+        yield Act(who, PROCESS, "dies", "here")
+
+
+def _lost(world: World, step: Transition, before: State) -> Iterator[Act]:
+    """The messages that a move sends and that are not there after it."""
+    move, mail = step.move, world.tables.mail
+    after = [world.locals[number] for number in step.target[1:-1]]
+    if isinstance(move, BossMove):
+        for role, bits in move.orders:
+            for who in world.where[role]:
+                state = world.state_of(after[who], 0)
+                if state is not None and state.end:  # it says its last word again, and that may be lost
+                    words = state.outbox & ~after[who].outbox if bits & world.repeats[after[who].role] else 0
+                    said = {name for (name, _), bit in mail.outbox.items() if words & bit}
+                    yield from (Act(COORDINATOR, PROCESS, "loses", name, world.names[who]) for name in sorted(said))
+                    continue
+                gone = bits & ~after[who].inbox if not after[who].dead else 0
+                named = {name for (name, _, _), bit in mail.inbox.items() if gone & bit}
+                yield from (Act(world.names[who], PROCESS, "loses", name, COORDINATOR) for name in sorted(named))
+        return
+    mine = world.names[step.who]
+    gone = move.target.outbox & ~world.locals[before[step.who + 1]].outbox & ~after[step.who].outbox
+    named = {name for (name, _), bit in mail.outbox.items() if gone & bit}
+    yield from (Act(COORDINATOR, PROCESS, "loses", name, mine) for name in sorted(named))
+    count, generation = world.count, int(after[step.who].switched)
+    for (name, _), number in mail.peers.items():
+        for other in world.members[generation] if number in move.peers else ():
+            there = step.target[-1] >> ((number * count + other) * count + step.who) & 1
+            if other != step.who and not there and not after[other].dead:
+                yield Act(world.names[other], PROCESS, "loses", name, mine)
 
 
 def act(world: World, step: Transition, before: State) -> Act:
@@ -101,6 +156,8 @@ def act(world: World, step: Transition, before: State) -> Act:
         if move.edges:
             return Act(COORDINATOR, name, "takes", move.edges[0][2], sender)
         what, _, answer = move.text.partition(" = ")
+        if move.cost == FAILURE:
+            return Act(COORDINATOR, name, "fails", what.removesuffix(" failed"))
         return Act(COORDINATOR, name, "does", what, answer)
     who = world.names[step.who]
     machine = world.machines[world.locals[before[step.who + 1]].role][move.machine].name
@@ -109,7 +166,12 @@ def act(world: World, step: Transition, before: State) -> Act:
     verbs: dict[str, Verb] = {"enter": "enters", "leave": "leaves", "step": "does", "fail": "fails"}
     if move.verb not in verbs:
         raise Untold(f"{who} {machine}: a stage has no micro-step for `{move.verb}` ({move.text})")
-    more = {"enter": step.said, "step": _answer(move), "fail": "closing" if move.cut >= 0 else ""}.get(move.verb, "")
+    said = step.said
+    for fault in (LOST, AGAIN, DYING):
+        said = said.replace(fault, "")
+    more = {"enter": said, "step": _answer(move), "fail": "closing" if _closes(world, step, before) else ""}.get(
+        move.verb, ""
+    )
     return Act(who, machine, verbs[move.verb], _step(world, step, before), more)
 
 
@@ -117,6 +179,11 @@ def _step(world: World, step: Transition, before: State) -> str:
     local = world.locals[before[step.who + 1]]
     found = world.step_of(local, step.move.machine) if isinstance(step.move, Move) else None
     return found.text if found else ""
+
+
+def _closes(world: World, step: Transition, before: State) -> bool:
+    """Whether a failure closes this side of a group."""
+    return world.locals[step.target[step.who + 1]].closed != world.locals[before[step.who + 1]].closed
 
 
 def _answer(move: Move) -> str:
@@ -137,7 +204,7 @@ def _sender(world: World, step: Transition, before: State) -> str:
         )
     if move.takes < 0:
         return ""
-    gone = before[-1] & ~step.target[-1]
+    gone = before[-1] if AGAIN in step.said else before[-1] & ~step.target[-1]
     count = world.count
     for sender in range(count):
         if gone >> ((move.takes * count + step.who) * count + sender) & 1:
@@ -149,6 +216,8 @@ def view_of(world: World, state: State) -> View:
     """A state of the unreduced world in the words of a stage."""
     boss, table = world.bosses[state[0]], world.tables.coordinator
     coordinator = _place(world, table.states[boss.stand.state], boss.stand) if table and boss.stand else Place("")
+    if boss.down:
+        coordinator = Place("dead")
     return View(coordinator, {name: _engine(world, state, who) for who, name in enumerate(world.names)})
 
 
@@ -164,6 +233,8 @@ def _engine(world: World, state: State, who: int) -> EngineView:
         places[machines[machine].name] = (
             _place(world, at, stand) if at is not None and stand is not None else Place("absent")
         )
+    if local.dead:
+        return DEAD._replace(said=frozenset(key for key, bit in mail.outbox.items() if local.outbox & bit))
     generations = {place for place in (OLD, NEW) if local.closed >> place & 1}
     return EngineView(
         runs=local.present,

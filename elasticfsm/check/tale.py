@@ -8,7 +8,7 @@ from elasticfsm.check.replay import Plain
 from elasticfsm.check.trace import Trace
 from elasticfsm.check.world import World
 from elasticfsm.protocol import Thread
-from elasticfsm.testing.stage.act import COORDINATOR, Act
+from elasticfsm.testing.stage.act import COORDINATOR, PROCESS, Act
 from elasticfsm.testing.stage.view import EngineView, View
 
 
@@ -45,11 +45,12 @@ def tale(trace: Trace) -> Tale:
     plain = Plain(World(world.program, world.sizes, world.regime))
     before, told = plain.view(), []
     for state, step in trace.steps:
-        act = plain.follow(world, step, state)
+        act, *faults = plain.follow(world, step, state)
         after = plain.view()
         released = _released(plain.world, before, after, act)
         agreed = step.move.text.partition(": agreed ")[2] if act.verb == "leaves" else ""
         told.append(Told(act, _changes(before, after, act), step.bad, _thread(world, before, act), released, agreed))
+        told += [Told(fault, ()) for fault in faults]
         before = after
     lines = trace.lines(world)
     start = next(number for number, line in enumerate(lines) if line.startswith("=>"))
@@ -69,6 +70,8 @@ def text(tale: Tale) -> str:
 
 
 def _thread(world: World, view: View, act: Act) -> Thread:
+    if act.machine == PROCESS:
+        return ""
     place = view.coordinator if act.who == COORDINATOR else view.engines[act.who].machines[act.machine]
     state = world.program.machines[act.machine].states.get(place.state)
     return state.thread if state is not None and act.verb != "takes" else ""
@@ -100,7 +103,7 @@ def _changes(before: View, after: View, act: Act) -> tuple[str, ...]:
 def _engine(before: EngineView, after: EngineView, act: Act | None) -> list[str]:
     found = []
     for machine, place in after.machines.items():
-        old = before.machines[machine]
+        old = before.machines.get(machine, place)
         if old.state != place.state:
             short = "" if act is not None and act.machine == machine else f"{machine} "
             found.append(f"{short}{old.state} → {place.state}")

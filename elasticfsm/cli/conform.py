@@ -16,12 +16,17 @@ def conform(
         list[str] | None, typer.Option("--sizes", help="Engines of each role, as in 2+1; may be repeated.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="Cover edges within this many of the start; default: all.")
+        int | None,
+        typer.Option("--steps", min=0, help="Cover edges within so many of the start, 0: none; default: all."),
     ] = None,
     walks: Annotated[
         int, typer.Option("--walks", min=0, help="Walks at random through all interleavings, on top.")
     ] = 20,
     cancel: Annotated[bool, typer.Option("--cancel", help="The operator may cancel at any moment.")] = False,
+    crash: Annotated[int, typer.Option("--crash", min=0, help="So many processes may die.")] = 0,
+    loss: Annotated[int, typer.Option("--loss", min=0, help="So many messages may be lost.")] = 0,
+    duplicate: Annotated[int, typer.Option("--duplicate", min=0, help="So many messages may come twice.")] = 0,
+    expiry: Annotated[str, typer.Option("--expiry", help="Deadlines: off, or arbitrary.")] = "off",
     max_states: Annotated[
         int, typer.Option("--max-states", min=1, help="Explore no more; then edges are covered as far as all were.")
     ] = 20_000,
@@ -33,11 +38,14 @@ def conform(
     from elasticfsm.protocol import load, shipped
 
     logging.getLogger("elasticfsm.runtime.interpreter").setLevel(logging.CRITICAL)  # steps are told to fail
+    if expiry not in ("off", "arbitrary"):
+        raise typer.BadParameter(f"`{expiry}`: expected off or arbitrary", param_hint="--expiry")
+    regime = Regime(cancel=cancel, crashes=crash, losses=loss, duplicates=duplicate, expiry=expiry)
     programs = [compile_protocol(load(name)) for name in specs or shipped()]
     todo = [(program, text) for program in programs for text in sizes or SIZES.get(len(program.roles), ["1+1+1"])]
     engines = [sizes_of(program, text) for program, text in todo]
     for (program, text), numbers in zip(todo, engines, strict=True):
-        found = walked(program, numbers, Regime(cancel=cancel), steps, walks, limit=max_states)
+        found = walked(program, numbers, regime, steps, walks, limit=max_states)
         bound = "" if found.within is None else f" within {found.within} steps of the start"
         typer.echo(
             f"{program.name} {text}, {found.regime}: {found.edges:,} edges of {found.states:,} states{bound}: "

@@ -6,9 +6,11 @@ from typing import Literal, NamedTuple, cast
 
 from elasticfsm.errors import ElasticError
 
-Verb = Literal["takes", "enters", "leaves", "does", "fails"]
-VERBS = ("takes", "enters", "leaves", "does", "fails")
+Verb = Literal["takes", "enters", "leaves", "does", "fails", "dies", "loses", "repeats"]
+VERBS = ("takes", "enters", "leaves", "does", "fails", "dies", "loses", "repeats")
+LINKS = {"takes": " from ", "loses": " from ", "repeats": " from ", "fails": ", "}
 COORDINATOR = "coordinator"
+PROCESS = "process"  # in the place of the machine, where the environment does something
 
 
 class Unreadable(ElasticError):
@@ -20,7 +22,9 @@ class Act(NamedTuple):
 
     `takes` a guard (`more`: from whom a message came, if that matters), `enters` and `leaves` a collective, `does` a
     step that is no collective (`more`: the answer that it gives, or that the collective gives when it is released),
-    `fails` in a step (`more`: `closing`, if this side of the group is closed by it).
+    `fails` in a step (`more`: `closing`, if this side of the group is closed by it). What the environment does is said
+    of the process: `existing0 process dies here`, `coordinator process loses built from new0` (which was on its way to
+    it), `... repeats built from new0` (which has arrived, and is on its way once more).
     """
 
     who: str
@@ -30,7 +34,7 @@ class Act(NamedTuple):
     more: str = ""
 
     def __str__(self) -> str:
-        link = {"takes": " from ", "fails": ", "}.get(self.verb, " = ") if self.more else ""
+        link = LINKS.get(self.verb, " = ") if self.more else ""
         return f"{self.who} {self.machine} {self.verb} {self.what}{link}{self.more}"
 
 
@@ -40,6 +44,6 @@ def read(line: str) -> Act:
     if len(words) != 4 or words[2] not in VERBS:
         raise Unreadable(f"`{line}`: expected WHO MACHINE {'|'.join(VERBS)} WHAT")
     who, machine, verb, rest = words
-    link = {"takes": " from ", "fails": ", "}.get(verb, " = ")
+    link = LINKS.get(cast(Verb, verb), " = ")
     what, _, more = rest.partition(link)
     return Act(who, machine, cast(Verb, verb), what, more)

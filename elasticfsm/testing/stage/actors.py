@@ -195,6 +195,12 @@ class Engine:
         """How the operation has ended here; empty while it has not."""
         return self.interpreter.ends.get(OPERATION, "")
 
+    def last_words(self) -> list[Letter]:
+        """What it said to the coordinator when it ended; it is said again when a coordinator asks again."""
+        program = self.stage.program
+        end = program.machines[self.own].states[self.ended()]
+        return [Letter(word, self.own, self.name, program.coordinator, OPERATION, 1) for word in end.sends]
+
     def began(self) -> bool:
         """Whether the operation has begun here and has not ended."""
         return bool(self.own) and self.interpreter.state_of(self.own) != "absent"

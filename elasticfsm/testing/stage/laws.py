@@ -78,7 +78,7 @@ class Laws(Ground):
     def _release(self, identity: str, kind: str) -> None:
         """Releases the oldest collective of a group as long as all members are in the same one."""
         members = self.members.get(identity, ())
-        while members and not any((member, identity) in self.closed for member in members):
+        while members:  # a member that closed its side has entered nothing; what a dead one contributed counts
             oldest = [
                 next((e for e in self.pending[member] if (e.identity, e.kind) == (identity, kind)), None)
                 for member in members
@@ -109,6 +109,12 @@ class Laws(Ground):
         if identity:
             self.closed.add((engine, identity))
             self.pending[engine] = [entry for entry in self.pending[engine] if entry.identity != identity]
+
+    def bury(self, engine: str) -> None:
+        """The engine dies: its side of everything is closed, and only what it has contributed goes on."""
+        self.closed |= {(engine, identity) for identity in self.members}
+        if not self.pending[engine]:
+            self.facts[engine] = set()
 
     def destroy(self, engine: str, name: str) -> None:
         """A step that ends a group: nobody may use a generation that serves after its end."""

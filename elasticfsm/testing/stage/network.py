@@ -24,6 +24,7 @@ class Network:
 
     def __init__(self, stage: Stage, merge: bool) -> None:
         self.letters: list[Sent] = []
+        self.taken: list[Sent] = []  # what has arrived, oldest first
         self.heard: Callable[[str, Sent], None] = lambda what, sent: None
         self.holds: dict[str, Callable[[Sent], bool]] = {}
         self._stage = stage
@@ -32,6 +33,12 @@ class Network:
     def post(self, source: str, letter: Letter) -> None:
         """A letter leaves its sender for everybody whom it concerns."""
         for to in self._targets(source, letter):
+            if not self._stage.actor(to).alive and to != COORDINATOR:
+                continue
+            if source == COORDINATOR and self._stage.repeats and self._stage.engines[to].ended():
+                for word in self._stage.engines[to].last_words():
+                    self.post(to, word)
+                continue
             sent = Sent(to, letter)
             if not (self._merge and self._there(sent)):
                 self.letters.append(sent)
@@ -49,12 +56,13 @@ class Network:
 
     def flows(self, sent: Sent) -> bool:
         """Whether a letter arrives by itself; a script may hold messages back."""
-        return not any(held(sent) for held in self.holds.values())
+        return self._stage.actor(sent.to).alive and not any(held(sent) for held in self.holds.values())
 
     def deliver(self, sent: Sent, keep: bool = False) -> None:
         """One letter arrives; with `keep` a copy of it stays on its way."""
         if not keep:
             self.letters.remove(sent)
+        self.taken.append(sent)
         self._stage.actor(sent.to).deliver(sent.letter)
         self.heard("arrived", sent)
 

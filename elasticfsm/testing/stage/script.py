@@ -165,14 +165,7 @@ class Player:
 
     def do_crash(self, who: str) -> list[str]:
         """`crash WHO`: a process ends. An engine's death is told by the watchdog; connections to it break."""
-        actor = self.stage.actor(who)
-        actor.alive = False
-        if isinstance(actor, Engine):
-            for name in list(self.stage.laws.names[who]):
-                self.stage.laws.close(who, name)
-            if self.stage.boss is not None and self.stage.boss.alive and not self.stage.boss.seat.machine.ended:
-                self.stage.boss.conductor.died(who)
-        self.stage.network.letters[:] = [sent for sent in self.stage.network.letters if sent.to != who]
+        self.stage.die(who)
         return [f"{who}: dead"]
 
     def do_restart(self, who: str, word: str, state: str) -> list[str] | None:

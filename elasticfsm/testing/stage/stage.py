@@ -13,7 +13,7 @@ from elasticfsm.errors import ElasticError
 from elasticfsm.mailbox import Letter
 from elasticfsm.seat import Cancel, Job, Seat
 from elasticfsm.steps import COLLECTIVE
-from elasticfsm.testing.stage.act import COORDINATOR, Act
+from elasticfsm.testing.stage.act import COORDINATOR, PROCESS, Act
 from elasticfsm.testing.stage.actors import Boss, Engine, Heard, base_of
 from elasticfsm.testing.stage.gates import Gates, Standing
 from elasticfsm.testing.stage.held import Held
@@ -40,9 +40,11 @@ class Stage:
         merge: bool = True,
         deadlines: Mapping[str, float] | None = None,
         asked: bool = True,
+        repeats: bool = False,
         heard: Heard = lambda who, event: None,
     ) -> None:
         self.heard = heard
+        self.repeats = repeats  # whether an engine that has ended says so again when it hears of the coordinator
         self.program, self.base = program, base_of(program)
         self.deadlines = dict(deadlines or {})
         self.now = 0.0
@@ -167,7 +169,7 @@ class Stage:
 
     def rests(self) -> bool:
         """Whether everything may stay as it is for ever: no list runs, and every phase says `within: forever`."""
-        return (self.boss is None or self.over()) and all(self._rests(engine) for engine in self.engines.values())
+        return (self.boss is None or self.over()) and all(self._rests(e) for e in self.engines.values() if e.alive)
 
     def _rests(self, engine: Engine) -> bool:
         for held in engine.held.values():
@@ -181,7 +183,7 @@ class Stage:
     def look_at_facts(self) -> None:
         """Notes the facts that must hold now and do not: those that machines hold, and those of steps under way."""
         for engine in self.engines.values():
-            for held in engine.held.values():
+            for held in engine.held.values() if engine.alive else ():
                 seat = held.seat
                 missing = [f for f in seat.machine.spec.holds if not self.laws.holds(engine.name, f)]
                 if seat.at is not None and not seat.at.end:
@@ -195,15 +197,43 @@ class Stage:
     def act(self, act: Act) -> None:
         """Does one micro-step; raises `Impossible` and changes nothing of the machines if it is not possible now."""
         actor = self.actor(act.who)
+        if act.machine == PROCESS:
+            return self._befall(actor, act)
         if act.machine not in actor.held:
             raise Impossible(f"{act}: {act.who} has no machine {act.machine}; there are {', '.join(actor.held)}")
         held = actor.held[act.machine]
         if not actor.alive or (isinstance(actor, Engine) and not actor.present):
             raise Impossible(f"{act}: {act.who} does not run")
         if act.verb == "takes":
-            self._take(actor, held, act)
+            return self._take(actor, held, act)
+        return self._go(actor, held, act)
+
+    def _befall(self, actor: Engine | Boss, act: Act) -> None:
+        """What the environment does to a process, or to a letter on its way to it."""
+        if act.verb == "dies":
+            return self.die(act.who)
+        found = [
+            sent
+            for sent in (self.network.letters if act.verb == "loses" else reversed(self.network.taken))
+            if (sent.to, sent.letter.message) == (act.who, act.what) and act.more in ("", sent.letter.engine)
+        ]
+        if not found:
+            raise Impossible(f"{act}: no such letter")
+        if act.verb == "loses":
+            self.network.letters.remove(found[0])
         else:
-            self._go(actor, held, act)
+            self.network.letters.append(found[0])
+        return None
+
+    def die(self, who: str) -> None:
+        """A process ends: connections to it break, letters to it are lost, and the watchdog tells the coordinator."""
+        actor = self.actor(who)
+        actor.alive = False
+        self.network.letters[:] = [sent for sent in self.network.letters if sent.to != who or who == COORDINATOR]
+        if isinstance(actor, Engine):
+            self.laws.bury(who)
+            if self.boss is not None and not self.boss.seat.machine.ended:
+                self.boss.conductor.died(who)
 
     def actions(self) -> list[Act]:
         """What the real objects would do by themselves, one micro-step for each thread that is not waiting.

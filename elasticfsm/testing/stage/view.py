@@ -39,6 +39,9 @@ class EngineView(NamedTuple):
     said: frozenset[tuple[str, str]]  # (message, sender) to the coordinator, not taken
 
 
+DEAD = EngineView(False, {}, frozenset(), "", frozenset(), (), frozenset(), frozenset(), frozenset())
+
+
 class View(NamedTuple):
     """Everything: the coordinator's place and every engine."""
 
@@ -49,6 +52,8 @@ class View(NamedTuple):
 def view(stage: Stage) -> View:
     """The view of a stage that stands."""
     boss = _place(stage, stage.boss, stage.boss.seat) if stage.boss is not None else Place("")
+    if stage.boss is not None and not stage.boss.alive:
+        boss = Place("dead")
     return View(boss, {name: _engine(stage, engine) for name, engine in stage.engines.items()})
 
 
@@ -79,6 +84,8 @@ def _engine(stage: Stage, engine: Engine) -> EngineView:
     waves = stage.program.waves
     said = [sent.letter for sent in stage.network.letters if sent.to == COORDINATOR]
     said += stage.boss.inbox() if stage.boss is not None else []
+    if not engine.alive:
+        return DEAD._replace(said=frozenset((one.message, one.sender) for one in said if one.engine == name))
     return EngineView(
         runs=engine.present,
         machines=machines,
@@ -118,4 +125,4 @@ def _place(stage: Stage, actor: Engine | Boss, seat: Seat) -> Place:
     return Place(seat.state, len(seat.at.steps), "", seat.result.answer)
 
 
-__all__ = ["EngineView", "Place", "View", "differences", "view"]
+__all__ = ["DEAD", "EngineView", "Place", "View", "differences", "view"]

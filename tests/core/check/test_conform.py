@@ -56,6 +56,14 @@ def test_walks_at_random_through_all_interleavings_lead_to_the_same_states(name:
     assert found.random_steps == 3 * 500
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scale_up", "scale_down"])
+@pytest.mark.parametrize("regime", [Regime(crashes=1, expiry="arbitrary"), Regime(cancel=True, losses=2, duplicates=2)])
+def test_walks_with_faults_lead_to_the_same_states(name: str, regime: Regime) -> None:
+    found = walk(name, "2+1", regime, steps=0, walks=5, length=500)
+    assert found.random_steps > 500
+
+
 def _nothing(*_: object) -> None:
     return None
 
