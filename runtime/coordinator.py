@@ -243,10 +243,12 @@ class Coordinator:
     def _explain(self) -> None:
         """An operation that failed says why: the first reason given, or else who said `failed`, and when."""
         if self._conductor.error:
-            self.operation.failed(self._conductor.error)
+            self.operation.failed(self._conductor.error, "failure")
         said = sorted(engine for engine, message in self.operation.record.engines.items() if message == "failed")
         if self._conductor.state == "failed" and said:
             self.operation.failed(f"engine {', '.join(said)} reported a failure in {self._detail or 'planning'}")
+        if self._conductor.state == "aborted":  # nobody gave a reason: engines withdraw by themselves at a deadline
+            self.operation.failed("engines withdrew because a deadline passed", "deadline")
 
     def _post(self, letter: Letter) -> None:
         """Carry a message to every engine of the receiving role; an engine gets its plan before its first one."""

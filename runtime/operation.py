@@ -14,7 +14,7 @@ import msgspec
 from elasticfsm.errors import DeadlineExpired, OperationRunning, RequestRefused
 
 Phase = Literal["idle", "preparing", "committing", "completed", "failed", "aborted"]
-Cause = Literal["", "refused", "deadline", "cancelled", "drain", "died", "restart"]
+Cause = Literal["", "refused", "deadline", "cancelled", "drain", "failure", "died", "restart"]
 ENDED = frozenset({"completed", "failed", "aborted"})
 
 # The phases of the coordinator's machine in the words that operators know.

@@ -302,6 +302,7 @@ class Deployment:
             self.roster.send(engine, plan)
             if self.options.launch:
                 self._launcher.start(engine, self.address, operation)
+        self._keep_standing()
         with self._changed:
             done = self._changed.wait_for(lambda: self.failed or self._booted >= set(engines), START_SECONDS)
         if self.failed:
@@ -322,7 +323,7 @@ class Deployment:
     def _keep_standing(self) -> None:
         """Have on disk who serves, if a later coordinator shall find it there."""
         with self._changed:
-            standing = standing_of(self) if self.options.keep and self.generation else None
+            standing = standing_of(self) if self.options.keep and self.members else None
             if standing is None or standing == self._kept or self._closed:
                 return
             try:

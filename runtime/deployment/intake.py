@@ -124,7 +124,7 @@ def _failure(deployment: Deployment, engine: str, message: wire.Failure) -> None
     deployment._journal.put("report", "", source=engine, error=message.text, fatal=message.fatal)
     coordinator = deployment._coordinator
     if coordinator is not None and message.operation in ("", coordinator.operation.id):
-        coordinator.operation.failed(f"engine {engine}: {message.text}")
+        coordinator.operation.failed(f"engine {engine}: {message.text}", "failure")
     launched = deployment._launcher.pid(engine) is not None
     if message.fatal and not launched:  # else its process ends: whoever died first is named
         bury(deployment, engine, message.text)

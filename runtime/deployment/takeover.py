@@ -49,12 +49,8 @@ def standing_of(deployment: Deployment) -> Standing:
 def refuse_survivors(ledger: Ledger) -> None:
     """RequestRefused when engines of a former coordinator still run; an operation that nobody remembers has failed."""
     standing = ledger.standing()
-    alive = [e for e, pid in standing.processes.items() if adopt(pid, e) is not None] if standing is not None else []
-    if alive:
-        raise RequestRefused(
-            f"{ledger.directory}: engines {', '.join(alive)} of a former coordinator still run; take them over with "
-            f"`elasticfsm serve --resume {ledger.directory}`, or end them"
-        )
+    if standing is not None:
+        _refuse_members(ledger.directory, standing)
     record = ledger.operation()
     if record is not None and record.phase not in ENDED:
         lost = Operation(record, ledger.write)
@@ -62,10 +58,29 @@ def refuse_survivors(ledger: Ledger) -> None:
         lost.moved("failed", "failed")
 
 
+def _refuse_members(directory: Path, standing: Standing) -> None:
+    found = {engine: adopt(pid, engine) for engine, pid in standing.processes.items()}
+    alive = {engine: process for engine, process in found.items() if process is not None}
+    if standing.generation == 0:  # they never served: their coordinator ended while it started them
+        for process in alive.values():
+            process.kill()
+            process.wait(10)
+        return
+    for process in alive.values():
+        process.close()
+    strangers = [engine for engine in standing.members if engine not in standing.processes]
+    if alive or strangers:
+        may = "may still run" if strangers and not alive else "still run"
+        raise RequestRefused(
+            f"{directory}: engines {', '.join([*alive, *strangers])} of a former coordinator {may}; take them over "
+            f"with `elasticfsm serve --resume {directory}`, or end them and remove deployment.json there"
+        )
+
+
 def take_over(kind: type[D], directory: Path) -> D:
     """See Deployment.resume."""
     standing = Ledger(directory).standing()
-    if standing is None:
+    if standing is None or standing.generation == 0:
         raise RequestRefused(f"{directory}: no deployment is recorded here; start one with `elasticfsm serve --model`")
     options = msgspec.convert(standing.options, Options)
     options = msgspec.structs.replace(options, directory=str(directory), journal=standing.journal)
@@ -83,11 +98,10 @@ def _decide(deployment: Deployment, standing: Standing) -> None:
     handle = None
     if record is not None and record.phase not in ENDED:
         handle = _left_behind(deployment, record)
-    added = record.engines_to_add if handle is not None and record is not None else ()
     involved = handle.record.participants if handle is not None else ()  # who leaves is no member any more
     expected = tuple(dict.fromkeys((*standing.members, *involved, *standing.retired)))
     deployment.roster.go_on(standing.next_engine)
-    deployment.roster.expect(expected, record.operation_id if handle is not None and record is not None else "")
+    deployment.roster.expect(expected, handle.id if handle is not None else "")
     deployment._listen()
     for engine in expected:
         pid = standing.processes.get(engine, 0)
@@ -102,8 +116,8 @@ def _decide(deployment: Deployment, standing: Standing) -> None:
         if deployment.failed:
             conclude(deployment)
         else:
-            gone = [engine for engine in handle.record.participants if not deployment.roster.lives((engine,))]
-            coordinator.resume([engine for engine in added if engine not in gone], gone)
+            gone = [engine for engine in involved if not deployment.roster.lives((engine,))]
+            coordinator.resume([engine for engine in handle.record.engines_to_add if engine not in gone], gone)
     leaving = handle.record.engines_to_remove if handle is not None else ()
     deployment.router.admit(engine for engine in deployment.members if engine not in leaving)
     log.warning("took over", extra={"engine": ",".join(deployment.members), "state": standing.instance})

@@ -56,7 +56,8 @@ class Foreground:
         directory = finding.private(Path(self.serving.options.directory))
         with ExitStack() as stack:
             stack.callback(self._restore_signals())
-            handler = logs.to(None, self.serving.logs == "json")
+            above = logs.Above(self._console) if self._live else None  # of the view, which would be torn by others
+            handler = logs.to(above, self.serving.logs == "json")
             stack.callback(logs.remove, handler)
             deployment = self.deployment = stack.enter_context(self._start(directory))
             metrics = Metrics(deployment, self.serving.names)
@@ -66,7 +67,7 @@ class Foreground:
             stack.callback(finding.withdraw, directory)
             self._say(f"{server.url} serves {deployment.model.name}; directory {directory}; Ctrl-C ends it")
             log.info("serving", extra={"instance": deployment.instance, "engine": ",".join(deployment.members)})
-            if self.serving.logs == "text" and self._console.is_terminal:
+            if self._live:
                 stack.callback(View(deployment, self._console, True, self.headline).close)
             self._attend(deployment)
             return self._end(deployment)
@@ -82,6 +83,10 @@ class Foreground:
             return text
         record = running.record
         return f"{text}; {record.operation_id} to {record.requested_size}: {record.phase} ({record.detail})"
+
+    @property
+    def _live(self) -> bool:
+        return self.serving.logs == "text" and self._console.is_terminal
 
     def _start(self, directory: Path) -> Deployment:
         serving = self.serving
@@ -121,6 +126,7 @@ class Foreground:
         left = sum(deployment.router.load().values())
         if left:
             self._say(f"{left} requests had not ended and fail")
+        deployment.router.close("the coordinator was told to end")  # streams of clients end by it, not by a cut line
         if running is not None and not running.ended:
             log.error("ended in the middle", extra={"operation": running.id, "state": running.record.detail})
         return 128 + self._signals[-1] if len(self._signals) > 1 else 0

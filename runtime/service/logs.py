@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
 import time
 from typing import TextIO
+
+from rich.console import Console
 
 FIELDS = ("operation", "engine", "state", "phase", "error", "instance")  # `extra` of our log calls
 
@@ -37,12 +40,24 @@ class Lines(logging.Formatter):
         return " ".join([time.strftime("%H:%M:%S", time.localtime(record.created)), record.getMessage(), *fields])
 
 
+class Above(io.TextIOBase):
+    """A stream that prints on a console, above what is drawn there live."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def write(self, text: str) -> int:
+        """Print it as it is."""
+        self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        return len(text)
+
+
 def _moment(seconds: float) -> str:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
 
 
-def to(stream: TextIO | None = None, lines: bool = False) -> logging.Handler:
+def to(stream: TextIO | io.TextIOBase | None = None, lines: bool = False) -> logging.Handler:
     """Write what elasticfsm logs to a stream (default: stderr); returns the handler, to be removed at the end."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if lines else Lines())
