@@ -91,7 +91,7 @@ class _Search:
         columns = self.visited.columns(start, stop)
         batches: list[Batch] = []
         rows: Column = np.arange(stop - start)
-        if self.reduced:
+        if self.reduced and self.moving.plain.faults is None:
             batches, rows = self.moving.alone(columns)
         if rows.size:
             batches += self.moving.all(columns, rows)

@@ -164,6 +164,10 @@ class Coordinators(Kind):
             return self._successors.world.bosses[number]
         return first[1](number, *first[2:])
 
+    def change(self, number: int, step: Step) -> int:
+        """A change as `Successors` makes it."""
+        return self._successors.turn(step[0], number, *step[1:])
+
 
 class Whole(Kind):
     """Integers as they stand in a state (messages between engines), numbered here."""

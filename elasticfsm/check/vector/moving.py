@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticfsm.check.coordinator import BossMove
+from elasticfsm.check.faults import Faults
 from elasticfsm.check.moves import Move
 from elasticfsm.check.successors import Successors, Transition
 from elasticfsm.check.vector.kinds import UNSEEN, Column, Kind, Lazy
@@ -111,7 +112,8 @@ class Moving:
         self._plain = Lists(self.moves, lambda number: plain.known[number].plain)
         self._open = Lists(self.moves, lambda number: plain.known[number].open)
         self._alone = Lists(self.moves, lambda number: plain.known[number].alone)
-        self._orders = self._outcomes(lambda refs: self.watched.orders(tuple(refs)))
+        self._orders = self._outcomes(lambda refs: self._around(refs, self.watched.orders(tuple(refs))))
+        self._beyond = self._outcomes(lambda refs: self._faults().beyond(tuple(refs)))
         self._boss_alone = self._outcomes(lambda refs: _listed(self.watched.boss_alone(tuple(refs))))
         self._opened: dict[tuple[int, int], Outcomes] = {}
         self._single: dict[tuple[int, int], Outcomes] = {}
@@ -129,7 +131,19 @@ class Moving:
             numbers = columns[who + 1].take(rows)
             found.append(self._plainly(who, self._plain.listed(numbers, rows)))
             found += self._openly(columns, who, self._open.listed(numbers, rows))
+        if self.plain.faults is not None:
+            leaves = self._beyond([column.take(rows) for column in columns])
+            found.append(self._beyond.expand(rows, leaves, none))
         return found
+
+    def _around(self, refs: Sequence[Any], found: list[Transition]) -> list[Transition]:
+        """These transitions and what may go wrong in them."""
+        return found if self.plain.faults is None else self._faults().around(tuple(refs), found)
+
+    def _faults(self) -> Faults:
+        if self.watched.faults is None:
+            raise ValueError("this regime knows no faults")
+        return self.watched.faults
 
     def alone(self, columns: Sequence[Column]) -> tuple[list[Batch], Column]:
         """Moves explored alone, at most one a row, and the rows that have none."""
@@ -202,7 +216,10 @@ class Moving:
         return found
 
     def _every(self, who: int, move: Move) -> Outcomes:
-        return self._outcomes(lambda refs: self.watched.open(tuple(refs[:-1]), who, refs[-1], move), mover=True)
+        def opened(refs: Sequence[Any]) -> list[Transition]:
+            return self._around(refs[:-1], self.watched.open(tuple(refs[:-1]), who, refs[-1], move))
+
+        return self._outcomes(opened, mover=True)
 
     def _one(self, who: int, move: Move) -> Outcomes:
         return self._outcomes(

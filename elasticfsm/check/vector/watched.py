@@ -27,6 +27,12 @@ class Watched(Successors):
             return number.then((what, *map(real, how)))
         return self.plain.change(what, number, *how)
 
+    def turn(self, what: str, number: Any, *how: int) -> Any:
+        """A change of the coordinator's state, likewise."""
+        if isinstance(number, Ref):
+            return number.then((what, *map(real, how)))
+        return self.plain.turn(what, number, *how)
+
     def _coordinator(self, state: State) -> Any:
         """By the coordinator's number as such, so that its moves are those of `plain`."""
         return super()._coordinator((real(state[0]), *state[1:]))
