@@ -12,6 +12,8 @@ from elasticfsm.check.tale import Tale, tale, text
 from elasticfsm.check.trace import Trace
 from elasticfsm.check.world import World
 from elasticfsm.draw.render import CannotDraw, require, svg
+from elasticfsm.errors import ElasticError
+from elasticfsm.testing.stage import reproduce
 
 TEST = '''"""{title}
 
@@ -35,7 +37,7 @@ STANDS = {stands}
 
 
 def test_{name}() -> None:
-    reproduce(SPEC, SIZES, {refuted!r}, TRACE, STANDS)
+    reproduce(SPEC, SIZES, {refuted!r}, TRACE, STANDS{deadlines})
 '''
 
 
@@ -87,6 +89,9 @@ def write(case: Case, out: Path) -> list[str]:
         f"test_{case.stem}.py": _test(case, told, title, out),
     }
     said = []
+    if doubt := _doubt(case, told):
+        del files[f"test_{case.stem}.py"]
+        said.append(f"{out}: no test for {told.property}, because it does not reproduce on the real objects: {doubt}")
     try:
         require([f"{case.stem}.msc"])
         files[f"{case.stem}.svg"] = svg(f"{case.stem}.msc", files[f"{case.stem}.msc"])
@@ -95,6 +100,17 @@ def write(case: Case, out: Path) -> list[str]:
     for name, content in files.items():
         (out / name).write_text(content, encoding="utf-8")
     return [*said, *(str(out / name) for name in sorted(files))]
+
+
+def _doubt(case: Case, told: Tale) -> str:
+    """Why the trace does not reproduce on the real objects; empty if it does. A test that fails is not written."""
+    trace = "\n".join(str(step.act) for step in told.steps)
+    hasty = case.world.regime.expiry != "off"
+    try:
+        reproduce(case.spec, case.world.sizes, told.property, trace, told.stands, deadlines=hasty)
+    except ElasticError as error:
+        return str(error)
+    return ""
 
 
 def _test(case: Case, told: Tale, title: str, out: Path) -> str:
@@ -112,4 +128,5 @@ def _test(case: Case, told: Tale, title: str, out: Path) -> str:
         stands="\n".join([*stands, "}"]),
         name=case.stem,
         refuted=told.property,
+        deadlines=", deadlines=True" if case.world.regime.expiry != "off" else "",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from elasticfsm.check.coordinator import BossMove
-from elasticfsm.check.faults import DEATH
+from elasticfsm.check.faults import DEATH, RESTART
 from elasticfsm.check.moves import Move
 from elasticfsm.check.successors import BOSS, Successors, Transition
 from elasticfsm.check.tables import KINDS, NEW, OLD, StateTable
@@ -108,6 +108,10 @@ def acts(world: World, step: Transition, before: State) -> Iterator[Act]:
     who = COORDINATOR if step.who == BOSS else world.names[step.who]
     if step.move is DEATH:
         yield Act(who, PROCESS, "dies", "here")
+        return
+    if step.move is RESTART:
+        stand, table = world.bosses[step.target[0]].stand, world.tables.coordinator
+        yield Act(who, PROCESS, "restarts", table.states[stand.state].name if table and stand else "")
         return
     told = act(world, step, before)
     yield told

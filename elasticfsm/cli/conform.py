@@ -27,6 +27,7 @@ def conform(
     loss: Annotated[int, typer.Option("--loss", min=0, help="So many messages may be lost.")] = 0,
     duplicate: Annotated[int, typer.Option("--duplicate", min=0, help="So many messages may come twice.")] = 0,
     expiry: Annotated[str, typer.Option("--expiry", help="Deadlines: off, or arbitrary.")] = "off",
+    restart: Annotated[bool, typer.Option("--restart", help="A dead coordinator is started again.")] = False,
     max_states: Annotated[
         int, typer.Option("--max-states", min=1, help="Explore no more; then edges are covered as far as all were.")
     ] = 20_000,
@@ -40,7 +41,7 @@ def conform(
     logging.getLogger("elasticfsm.runtime.interpreter").setLevel(logging.CRITICAL)  # steps are told to fail
     if expiry not in ("off", "arbitrary"):
         raise typer.BadParameter(f"`{expiry}`: expected off or arbitrary", param_hint="--expiry")
-    regime = Regime(cancel=cancel, crashes=crash, losses=loss, duplicates=duplicate, expiry=expiry)
+    regime = Regime(cancel=cancel, crashes=crash, losses=loss, duplicates=duplicate, expiry=expiry, restart=restart)
     programs = [compile_protocol(load(name)) for name in specs or shipped()]
     todo = [(program, text) for program in programs for text in sizes or SIZES.get(len(program.roles), ["1+1+1"])]
     engines = [sizes_of(program, text) for program, text in todo]

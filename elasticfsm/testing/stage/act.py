@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, cast
 
 from elasticfsm.errors import ElasticError
 
-Verb = Literal["takes", "enters", "leaves", "does", "fails", "dies", "loses", "repeats"]
-VERBS = ("takes", "enters", "leaves", "does", "fails", "dies", "loses", "repeats")
+Verb = Literal["takes", "enters", "leaves", "does", "fails", "dies", "restarts", "loses", "repeats"]
+VERBS = ("takes", "enters", "leaves", "does", "fails", "dies", "restarts", "loses", "repeats")
 LINKS = {"takes": " from ", "loses": " from ", "repeats": " from ", "fails": ", "}
 COORDINATOR = "coordinator"
 PROCESS = "process"  # in the place of the machine, where the environment does something
@@ -23,8 +23,8 @@ class Act(NamedTuple):
     `takes` a guard (`more`: from whom a message came, if that matters), `enters` and `leaves` a collective, `does` a
     step that is no collective (`more`: the answer that it gives, or that the collective gives when it is released),
     `fails` in a step (`more`: `closing`, if this side of the group is closed by it). What the environment does is said
-    of the process: `existing0 process dies here`, `coordinator process loses built from new0` (which was on its way to
-    it), `... repeats built from new0` (which has arrived, and is on its way once more).
+    of the process: `existing0 process dies here`, `coordinator process restarts asking`, `coordinator process loses
+    built from new0` (which was on its way to it), `... repeats built from new0` (it arrived, and comes once more).
     """
 
     who: str

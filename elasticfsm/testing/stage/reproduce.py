@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from elasticfsm.compile import Program, compile_protocol
@@ -12,9 +12,12 @@ from elasticfsm.patch import FAULTY, load_patch, patched
 from elasticfsm.protocol import find, load
 from elasticfsm.reading import read as read_file
 from elasticfsm.testing.stage.act import COORDINATOR, read
+from elasticfsm.testing.stage.actors import Engine
+from elasticfsm.testing.stage.laws import NEW
 from elasticfsm.testing.stage.stage import Impossible, Stage
 
 ENVIRONMENT = ("received request", "received due", "received cancel")
+HOUR, PATIENCE = 3_600.0, 10 * 3_600.0  # of virtual time
 LIMIT, SEEDS = 4_000, 3  # micro-steps and orders after which an end that does not come is taken as one that never comes
 
 
@@ -34,11 +37,17 @@ def program_of(spec: str | Path) -> Program:
 
 
 def reproduce(
-    spec: str | Path, sizes: Mapping[str, int], refuted: str, trace: str, stands: Mapping[str, Mapping[str, str]]
+    spec: str | Path,
+    sizes: Mapping[str, int],
+    refuted: str,
+    trace: str,
+    stands: Mapping[str, Mapping[str, str]],
+    deadlines: bool = False,
 ) -> None:
     """Walks a trace on the real objects; raises `NotReproduced` unless it ends as told and refutes the property.
 
-    `trace` has one micro-step a line, `stands` the state of every machine at its end.
+    `trace` has one micro-step a line, `stands` the state of every machine at its end. For a property that speaks of
+    what never comes, the real objects then go on by themselves for a while; with `deadlines` time passes as well.
     """
     program = program_of(spec)
     if list(sizes) != list(program.roles):
@@ -54,7 +63,8 @@ def reproduce(
         ]
         if wrong:
             raise NotReproduced("\n".join(["at the end of the trace", *wrong]))
-        said = judge(stage, refuted) or _never(program, sizes, trace, refuted)
+        said = judge(stage, refuted)
+    said = said or _never(program, sizes, trace, refuted, deadlines)
     if not said:
         raise NotReproduced(f"the trace was followed to its end, and {refuted} holds there")
 
@@ -85,7 +95,10 @@ def judge(stage: Stage, name: str) -> str:
     if name in stage.laws.refuted:
         return stage.laws.refuted[name]
     ends = {end for end in stage.ends().values() if end}
-    if name == "agreement" and {"done", "aborted"} <= ends:
+    if name == "service_kept" and (lost := [e.name for e in stage.engines.values() if e.founder and _stopped(e)]):
+        return f"{', '.join(lost)} has stopped to serve"
+    switched = {"done"} if any(e.founder and e.board.generation for e in stage.engines.values() if e.alive) else set()
+    if name == "agreement" and {"done", "aborted"} <= ends | switched:
         return f"the operation ended {stage.ends()}"
     if name == "commits" and stage.over() and ends != {"done"}:
         return f"the operation ended {stage.ends()}"
@@ -93,19 +106,55 @@ def judge(stage: Stage, name: str) -> str:
     return "nobody can move any more" if stuck and name in ("no_deadlock", "good_end") else ""
 
 
-def _never(program: Program, sizes: Mapping[str, int], trace: str, name: str) -> str:
-    """Whether no end, or no good one, comes after the trace, however the real objects go on by themselves."""
-    if name not in ("good_end", "commits"):
+def _stopped(engine: Engine) -> bool:
+    stays = engine.name in engine.stage.laws.members[NEW]
+    serving = [held.seat for name, held in engine.held.items() if name.startswith("serving.")]
+    return engine.alive and (engine.ended() == "failed" or (stays and any(seat.at is None for seat in serving)))
+
+
+def _never(program: Program, sizes: Mapping[str, int], trace: str, name: str, deadlines: bool) -> str:
+    """What does not come after the trace, however the real objects go on by themselves; empty if it comes."""
+    hoped = {"good_end": _over, "commits": _committed, "service_kept": _stepped}.get(name)
+    if hoped is None:
         return ""
     for seed in range(SEEDS):
         with Stage(program, sizes) as stage:
             follow(stage, trace)
-            chance = random.Random(seed)
-            for _ in range(LIMIT):
-                actions = [act for act in stage.actions() if act.what not in ENVIRONMENT]
-                if stage.over() or not actions:
-                    break
-                stage.act(chance.choice(actions))
-            if stage.over() and (name == "good_end" or set(stage.ends().values()) == {"done"}):
+            if _goes_on(stage, hoped, random.Random(seed), deadlines):
                 return ""
-    return f"in {SEEDS} orders of {LIMIT} micro-steps no {'end' if name == 'good_end' else 'commit'} came"
+    return f"{name}: not within {LIMIT} micro-steps, in {SEEDS} orders"
+
+
+def _goes_on(stage: Stage, hoped: Callable[[Stage, int], bool], chance: random.Random, deadlines: bool) -> bool:
+    """Whether what is hoped for comes."""
+    before = steps(stage)
+    for _ in range(LIMIT):
+        if hoped(stage, before):
+            return True
+        actions = [act for act in stage.actions() if act.what not in ENVIRONMENT]
+        if actions:
+            stage.act(chance.choice(actions))
+        elif deadlines and stage.now < PATIENCE:
+            stage.now += HOUR
+        else:
+            return False
+    return False
+
+
+def steps(stage: Stage) -> int:
+    """How many forward steps the engines have completed, all together."""
+    return sum(event["event"] == "agreed" for engine in stage.engines.values() for event in engine.journal.events)
+
+
+def _over(stage: Stage, before: int) -> bool:
+    return stage.over()
+
+
+def _committed(stage: Stage, before: int) -> bool:
+    return stage.over() and set(stage.ends().values()) == {"done"}
+
+
+def _stepped(stage: Stage, before: int) -> bool:
+    for engine in stage.engines.values():  # somebody always wants something
+        engine.performer.requests = max(engine.performer.requests, int(engine.founder and engine.alive))
+    return steps(stage) > before

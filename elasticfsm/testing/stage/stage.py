@@ -157,19 +157,24 @@ class Stage:
         self.close()
 
     def ends(self) -> dict[str, str]:
-        """How the operation has ended, for everybody; empty where it has not. An engine that never began counts not."""
-        found = {e.name: e.ended() for e in self.engines.values() if e.ended() or e.began()}
-        if self.boss is not None:
+        """How the operation has ended, for all who live and have begun it; empty where it has not."""
+        found = {e.name: e.ended() for e in self.engines.values() if e.alive and (e.ended() or e.began())}
+        if self.boss is not None and self.boss.alive:
             found[COORDINATOR] = self.boss.seat.state if self.boss.seat.machine.ended else ""
         return found
 
     def over(self) -> bool:
-        """Whether the operation has ended everywhere."""
-        return self.boss is not None and all(self.ends().values())
+        """Whether the operation has ended everywhere; without a coordinator, engines may rest in it as well."""
+        if self.boss is None:
+            return False
+        left = [name for name, end in self.ends().items() if not end]
+        return not left or (not self.boss.alive and all(self._rests(self.engines[name]) for name in left))
 
     def rests(self) -> bool:
         """Whether everything may stay as it is for ever: no list runs, and every phase says `within: forever`."""
-        return (self.boss is None or self.over()) and all(self._rests(e) for e in self.engines.values() if e.alive)
+        return (self.boss is None or not any(not end for end in self.ends().values())) and all(
+            self._rests(e) for e in self.engines.values() if e.alive
+        )
 
     def _rests(self, engine: Engine) -> bool:
         for held in engine.held.values():
@@ -212,6 +217,8 @@ class Stage:
         """What the environment does to a process, or to a letter on its way to it."""
         if act.verb == "dies":
             return self.die(act.who)
+        if act.verb == "restarts":
+            return self.restart(act.what, self._remembered())
         found = [
             sent
             for sent in (self.network.letters if act.verb == "loses" else reversed(self.network.taken))
@@ -224,6 +231,14 @@ class Stage:
         else:
             self.network.letters.append(found[0])
         return None
+
+    def _remembered(self) -> list[Letter]:
+        """What a restarted coordinator still hears: how engines ended, and who died."""
+        if self.boss is None:
+            return []
+        letters = [sent.letter for sent in self.network.letters if sent.to == COORDINATOR] + self.boss.inbox()
+        ends = {e.name: {word.message for word in e.last_words()} for e in self.engines.values() if e.ended()}
+        return [one for one in letters if one.message in {"died", "lost", *ends.get(one.engine, set())}]
 
     def die(self, who: str) -> None:
         """A process ends: connections to it break, letters to it are lost, and the watchdog tells the coordinator."""
@@ -288,11 +303,14 @@ class Stage:
         held.granted, held.sender = act.what, act.more
         if act.what == "expired":
             held.expire()
+        joined = self.laws.holds(act.who, "standby joined") if isinstance(actor, Engine) else False
         actor.look(held, act)
         self._settle()
         if held.granted:
             held.granted = ""
             raise Impossible(f"{act}: {_why(held)}")
+        if joined and act.what == "expired" and act.machine == self.engines[act.who].own and _undoes(held.seat):
+            self.laws.note("in_doubt", f"{act.who} has joined, knows no decision, and gives up by its own deadline")
 
     def _bring(self, act: Act) -> None:
         """Letters that a guard looks at arrive, if they are on their way."""
@@ -352,6 +370,18 @@ class Stage:
         """Waits until every thread that has something to do stands at a gate, and withdrawn ones have left theirs."""
         self.wake()
         self.gates.until(lambda: all(actor.quiet(self.at) for actor in self.actors()), "settling")
+
+
+def _undoes(seat: Seat) -> bool:
+    """Whether only the end `aborted` is left for a machine."""
+    states = seat.machine.spec.states
+    seen, queue = {seat.state}, [seat.state]
+    while queue:
+        for way in states[queue.pop()].leave:
+            if way.target not in seen:
+                seen.add(way.target)
+                queue.append(way.target)
+    return {"done", "aborted"} & seen == {"aborted"}
 
 
 def _why(held: Held) -> str:

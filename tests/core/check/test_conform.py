@@ -58,7 +58,9 @@ def test_walks_at_random_through_all_interleavings_lead_to_the_same_states(name:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scale_up", "scale_down"])
-@pytest.mark.parametrize("regime", [Regime(crashes=1, expiry="arbitrary"), Regime(cancel=True, losses=2, duplicates=2)])
+@pytest.mark.parametrize(
+    "regime", [Regime(crashes=1, expiry="arbitrary", restart=True), Regime(cancel=True, losses=2, duplicates=2)]
+)
 def test_walks_with_faults_lead_to_the_same_states(name: str, regime: Regime) -> None:
     found = walk(name, "2+1", regime, steps=0, walks=5, length=500)
     assert found.random_steps > 500
