@@ -1,0 +1,125 @@
+"""A deployment in one terminal, driven from another: commands, exit codes, and what a signal leaves behind."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from elasticfsm.cli import main
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run the command line in this process; returns exit code and what was printed."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["elasticfsm", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+@pytest.fixture
+def serving(tmp_path_factory):
+    """`elasticfsm serve` with one engine, in a directory; killed with all engines if the test leaves it running."""
+    directory = tmp_path_factory.mktemp("d")
+    options = ["--size", "1", "--slots", "16", "--largest", "3", "--directory", str(directory), "--logs", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "elasticfsm", "serve", *options, "--keep", "1", "--grace", "20"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            end = time.monotonic() + 60
+            while not (directory / "service.json").exists():
+                assert process.poll() is None, process.stdout.read()
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            yield process, directory
+        finally:
+            process.kill()
+
+
+def engines(directory):
+    standing = json.loads((directory / "deployment.json").read_text())
+    return list(standing["processes"].values())
+
+
+def test_another_terminal_asks_scales_and_cancels_and_sigterm_ends_everything_in_order(serving, command):
+    process, directory = serving
+    place = ["--directory", str(directory)]
+    pids = engines(directory)
+    code, said = command("status", *place)
+    assert (code, "1 engines serve" in said) == (0, True)
+    code, said = command("scale", "9", *place)
+    assert (code, "valid sizes: 1 to 3" in said) == (2, True), said
+    code, said = command("scale", "2", "--dry-run", *place)
+    assert (code, json.loads(said)["engines_to_add"]) == (0, 1)
+    assert command("cancel", *place) == (2, "elasticfsm: no operation runs\n")
+    code, said = command("scale", "2", "--no-wait", "--operation", "op-a", *place)
+    assert (code, said.startswith("op-a to 2: preparing")) == (0, True), said
+    code, said = command("scale", "3", *place)
+    assert (code, "op-a" in said) == (2, True)
+    code, said = command("cancel", *place)
+    assert (code, "op-a to 2: aborted (aborted): cancelled by the operator" in said) == (0, True), said
+    code, said = command("status", "--json", *place)
+    seen = json.loads(said)
+    assert (seen["phase"], seen["safe_to_delete"], seen["members"]) == ("aborted", ["e1"], ["e0"])
+    assert command("serve", *place)[0] == 2  # one coordinator in a directory
+
+    code, said = command("scale", "2", "--no-wait", "--operation", "op-b", *place)
+    assert code == 0
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    lines = [json.loads(line) for line in said.splitlines()]
+    ends = {line["operation"]: line["phase"] for line in lines if line.get("phase") and "operation" in line}
+    assert ends == {"op-a": "aborted", "op-b": "aborted"}
+    assert any("op-b: aborted" in line["message"] for line in lines)  # nothing is handed over silently
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "coordinator.lock",
+        "journal",
+        "operation.json",
+        "operations.jsonl",
+    ]
+    code, said = command("status", *place)
+    assert (code, "no deployment is served from" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--resume", "{}", "--model", "x"], "leave --model"),
+        (["serve", "--resume", "{}"], "no deployment is recorded"),
+        (["serve", "--size", "1", "--slots", "2", "--directory", "{}"], "too small"),
+        (["serve", "--logs", "xml", "--directory", "{}"], "--logs xml"),
+        (["serve", "--size", "2", "--engine", "a", "--directory", "{}"], "expected 2"),
+        (["scale", "2", "--directory", "{}"], "no deployment is served from"),
+        (["scale", "2", "--url", "http://127.0.0.1:1"], "does not answer"),
+        (["cancel", "--directory", "{}"], "no deployment is served from"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(command, tmp_path, arguments, said):
+    code, text = command(*(each.format(tmp_path) for each in arguments))
+    assert (code, said in text, "Traceback" in text) == (2, True, False), text
+
+
+def test_a_directory_that_others_may_write_to_is_refused(command, tmp_path):
+    tmp_path.chmod(0o777)
+    code, text = command("serve", "--directory", str(tmp_path))
+    assert (code, "others may write" in text) == (2, True)
+    assert list(tmp_path.iterdir()) == []
