@@ -132,7 +132,7 @@ class Moving:
             found.append(self._plainly(who, self._plain.listed(numbers, rows)))
             found += self._openly(columns, who, self._open.listed(numbers, rows))
         if self.plain.faults is not None:
-            leaves = self._beyond([column.take(rows) for column in columns])
+            leaves = self._beyond(columns, rows)
             found.append(self._beyond.expand(rows, leaves, none))
         return found
 
