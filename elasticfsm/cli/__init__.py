@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "demo",
     "check": "check",
     "conform": "conform",
+    "mutate": "mutate",
     "draw": "draw",
     "lint": "lint",
     "schema": "schema",

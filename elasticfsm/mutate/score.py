@@ -1,0 +1,126 @@
+"""Runs all mutants of a protocol, remembers what became of each, and tells the score."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from elasticfsm.errors import SpecError
+from elasticfsm.mutate.judge import Judge, Judged, digest
+from elasticfsm.mutate.mutants import KINDS, Mutant, mutants
+
+Progress = Callable[[int, int, Judged], None]
+
+
+@dataclass
+class Score:
+    """What became of the mutants of one protocol.
+
+    Those that are the protocol itself, or another mutant, do not count; nor do those beyond the runs that were made.
+    """
+
+    spec: str
+    judged: list[Judged]
+    whole: bool = True  # every mutant was judged, not some of them
+
+    @property
+    def counted(self) -> list[Judged]:
+        """Every mutant that is a protocol of its own."""
+        return [one for one in self.judged if one.how not in ("same", "beyond")]
+
+    @property
+    def killed(self) -> list[Judged]:
+        """Those that something refused or refuted."""
+        return [one for one in self.counted if one.killed]
+
+    @property
+    def survivors(self) -> list[Judged]:
+        """Those that hold like the protocol itself, and those whose run was too large to tell."""
+        return [one for one in self.counted if not one.killed]
+
+    def only(self) -> dict[str, tuple[int, int]]:
+        """For lint and each property: how many mutants it kills, and how many nothing else kills (`contracts` apart).
+
+        `contracts` is refuted with the property of every fact that is missing, so it says nothing of its own.
+        """
+        total: Counter[str] = Counter()
+        alone: Counter[str] = Counter()
+        for one in self.killed:
+            by = one.by or ["lint"]
+            named = [name for name in by if name != "contracts"] or by
+            total.update(named)
+            alone.update(named if len(named) == 1 else [])
+        return {name: (count, alone[name]) for name, count in total.most_common()}
+
+
+def score(
+    spec: str,
+    record: Path | None = None,
+    kind: str = "",
+    sizes: list[str] | None = None,
+    chosen: set[str] | None = None,
+    progress: Progress | None = None,
+) -> Score:
+    """Judges every mutant of a protocol that `record` does not know yet, and writes each result there at once.
+
+    Blocks for minutes. Raises `SpecError` for a kind that does not exist.
+    """
+    if kind and kind not in KINDS:
+        raise SpecError(f"no mutants of the kind `{kind}`; expected one of: {', '.join(KINDS)}")
+    judge = Judge(spec, sizes)
+    every = [m for m in mutants(judge.file, judge.protocol.vocabulary) if _wanted(m, kind, chosen)]
+    key = f"{digest(judge.program)} {' '.join(map(str, judge.stages))}"
+    known = _known(record, key)
+    left = [mutant for mutant in every if mutant.name not in known]
+    for count, mutant in enumerate(left, 1):
+        judged = known[mutant.name] = judge.judge(mutant)
+        _remember(record, key, judged)
+        if progress is not None:
+            progress(count, len(left), judged)
+    return Score(spec, [known[mutant.name] for mutant in every], whole=not kind and chosen is None)
+
+
+def unexplained(found: Score, path: Path) -> list[str]:
+    """What differs between the survivors and a committed file of them, in words; empty if nothing.
+
+    The file maps each reason to the names of the mutants that survive because of it.
+    """
+    reasons = explained_in(path)
+    names = {one.name for one in found.survivors}
+    every = {one.name for one in found.judged}
+    told = [f"survives without an explanation in {path}: {name}" for name in sorted(names - reasons)]
+    told += [f"does not survive, but {path} explains why: {name}" for name in sorted((reasons & every) - names)]
+    told += [f"explained in {path}, but no mutant: {name}" for name in sorted(reasons - every) if found.whole]
+    return told
+
+
+def explained_in(path: Path) -> set[str]:
+    """The names of the mutants that a file explains."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    reasons: dict[str, list[str]] = yaml.safe_load(text) or {}
+    return {name for names in reasons.values() for name in names}
+
+
+def _wanted(mutant: Mutant, kind: str, chosen: set[str] | None) -> bool:
+    return (not kind or mutant.kind == kind) and (chosen is None or mutant.name in chosen)
+
+
+def _known(record: Path | None, key: str) -> dict[str, Judged]:
+    """What a record says of the same protocol under the same runs; results of an older one are not used."""
+    if record is None or not record.exists():
+        return {}
+    lines = [msgspec.json.decode(line) for line in record.read_bytes().splitlines() if line.strip()]
+    return {
+        line["name"]: Judged(**{k: v for k, v in line.items() if k != "key"}) for line in lines if line["key"] == key
+    }
+
+
+def _remember(record: Path | None, key: str, judged: Judged) -> None:
+    if record is not None:
+        with record.open("ab") as file:
+            file.write(msgspec.json.encode({"key": key, "judged": asdict(judged)}) + b"\n")
