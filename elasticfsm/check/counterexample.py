@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,8 @@ import os
 
 from elasticfsm.testing.stage import reproduce
 
-SPEC = os.environ.get("ELASTICFSM_SPEC", {spec!r})  # a protocol or a patch, by name or path
-SIZES = {sizes!r}
+SPEC = os.environ.get("ELASTICFSM_SPEC", {spec})  # a protocol or a patch, by name or path
+SIZES = {sizes}
 
 TRACE = """
 {trace}
@@ -37,7 +38,7 @@ STANDS = {stands}
 
 
 def test_{name}() -> None:
-    reproduce(SPEC, SIZES, {refuted!r}, TRACE, STANDS{deadlines})
+    reproduce(SPEC, SIZES, {refuted}, TRACE, STANDS{deadlines})
 '''
 
 
@@ -122,11 +123,11 @@ def _test(case: Case, told: Tale, title: str, out: Path) -> str:
     return TEST.format(
         title=title,
         command=case.command(out),
-        spec=spec,
-        sizes=case.world.sizes,
+        spec=json.dumps(spec),
+        sizes=json.dumps(case.world.sizes),
         trace="\n".join(str(step.act) for step in told.steps),
         stands="\n".join([*stands, "}"]),
         name=case.stem,
-        refuted=told.property,
+        refuted=json.dumps(told.property),
         deadlines=", deadlines=True" if case.world.regime.expiry != "off" else "",
     )

@@ -15,6 +15,7 @@ from rich.console import Console
 from elasticfsm.check.run import Options, check
 from elasticfsm.testing.stage import NotReproduced, reproduce
 
+DOCUMENTS = Path(__file__).parents[3] / "docs" / "counterexamples"
 RIGHT = {  # patch -> the protocol that it breaks, and from which micro-step on that cannot follow
     "kb04": ("scale_up", "scale_up.existing enters placement.share"),
     "kb05": ("variants/kb05/merged", "merged.remaining enters groups.carve"),
@@ -98,3 +99,12 @@ def test_charts_have_a_column_for_everybody(written: dict[str, Path], patch: str
         drawn = "".join(ElementTree.parse(path.with_suffix(".svg")).getroot().itertext())
         assert all(name in drawn for name in everybody)
         assert "is refuted" in drawn
+
+
+def test_the_example_of_the_documents_is_what_is_written_now(written: dict[str, Path]) -> None:
+    """After a wanted change `ELASTICFSM_GOLDEN=write pytest tests/core/check/test_counterexamples.py` copies it."""
+    for path in sorted(written["kb05"].glob("*kb05_no_deadlock.*")):
+        now = path.read_text().replace(str(written["kb05"]), "DIR")
+        if os.environ.get("ELASTICFSM_GOLDEN") == "write":
+            (DOCUMENTS / path.name).write_text(now)
+        assert (DOCUMENTS / path.name).read_text() == now, path.name
