@@ -15,6 +15,7 @@ from elasticfsm.seat import Cancel, Job, Seat
 from elasticfsm.steps import COLLECTIVE
 from elasticfsm.testing.stage.act import COORDINATOR, PROCESS, Act
 from elasticfsm.testing.stage.actors import Boss, Engine, Heard, base_of
+from elasticfsm.testing.stage.asked import Asked
 from elasticfsm.testing.stage.gates import Gates, Standing
 from elasticfsm.testing.stage.held import Held
 from elasticfsm.testing.stage.laws import NEW, OLD, Laws
@@ -26,7 +27,7 @@ class Impossible(ElasticError):
     """The real objects cannot do the micro-step that they were told to do."""
 
 
-class Stage:
+class Stage(Asked):
     """One operation over engines that serve already; `counts` says how many engines there are of each role.
 
     `act` does one micro-step and raises `Impossible` if the real objects cannot do it; `actions` lists what they would
@@ -155,47 +156,6 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def ends(self) -> dict[str, str]:
-        """How the operation has ended, for all who live and have begun it; empty where it has not."""
-        found = {e.name: e.ended() for e in self.engines.values() if e.alive and (e.ended() or e.began())}
-        if self.boss is not None and self.boss.alive:
-            found[COORDINATOR] = self.boss.seat.state if self.boss.seat.machine.ended else ""
-        return found
-
-    def over(self) -> bool:
-        """Whether the operation has ended everywhere; without a coordinator, engines may rest in it as well."""
-        if self.boss is None:
-            return False
-        left = [name for name, end in self.ends().items() if not end]
-        return not left or (not self.boss.alive and all(self._rests(self.engines[name]) for name in left))
-
-    def rests(self) -> bool:
-        """Whether everything may stay as it is for ever: no list runs, and every phase says `within: forever`."""
-        return (self.boss is None or not any(not end for end in self.ends().values())) and all(
-            self._rests(e) for e in self.engines.values() if e.alive
-        )
-
-    def _rests(self, engine: Engine) -> bool:
-        for held in engine.held.values():
-            at = held.seat.at
-            if at is None or at.end:
-                continue
-            if at.within != "forever" or held.seat.job is not None:
-                return False
-        return engine.main.idle
-
-    def look_at_facts(self) -> None:
-        """Notes the facts that must hold now and do not: those that machines hold, and those of steps under way."""
-        for engine in self.engines.values():
-            for held in engine.held.values() if engine.alive else ():
-                seat = held.seat
-                missing = [f for f in seat.machine.spec.holds if not self.laws.holds(engine.name, f)]
-                if seat.at is not None and not seat.at.end:
-                    self.laws.short(missing, f"{engine.name}: {seat.name} stands in `{seat.state}`")
-                standing = self.at(seat)
-                if standing is not None and standing.inside:
-                    self.laws.require(engine.name, standing.step)
 
     # -- micro-steps -------------------------------------------------------------------------------------------
 
@@ -361,10 +321,6 @@ class Stage:
         if step.meaning.means == "wait" and not laws.released(performer.posted[step.argument]):
             return f"waits for {performer.posted[step.argument]}"
         return ""
-
-    def at(self, seat: Seat) -> Standing | None:
-        """The gate at which the list of a seat stands."""
-        return self.gates.standing.get(seat.job.cancel) if seat.job is not None else None
 
     def _settle(self) -> None:
         """Waits until every thread that has something to do stands at a gate, and withdrawn ones have left theirs."""
