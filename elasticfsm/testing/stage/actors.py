@@ -120,6 +120,9 @@ class Engine:
             members=stage.laws.members[OLD] if founder else (),
             clock=stage.clock,
         )
+        steps = (seat for seat in self.interpreter._seats.values() if _agrees(seat))
+        if self.interpreter._serving() is None and (stepping := next(steps, None)) is not None:
+            vars(self.interpreter)["_serving"] = lambda: stepping  # another protocol may call it otherwise
         self.held = {seat.name: Held(seat, stage.clock, stage.gates.tell) for seat in self.interpreter._seats.values()}
         if founder:
             self.interpreter.start()
@@ -306,6 +309,12 @@ class Boss:
             self.seat.job.cancel.set()
         self.stage.wake()
         self.main.join(5)
+
+
+def _agrees(seat: Seat) -> bool:
+    """Whether a machine takes the forward steps that end in an agreement."""
+    steps = (step for state in seat.machine.spec.states.values() for step in state.steps)
+    return any(step.meaning.means == "agree" for step in steps)
 
 
 def base_of(program: Program) -> Program:

@@ -10,8 +10,9 @@ import pytest
 
 from elasticfsm.check.conform import Differs, conform
 from elasticfsm.check.world import Regime, sizes_of
-from elasticfsm.compile import program
+from elasticfsm.compile import compile_protocol, program
 from elasticfsm.mailroom import Mailroom
+from elasticfsm.protocol import load
 from elasticfsm.runtime.interpreter import Interpreter
 from elasticfsm.seat import Seat
 from elasticfsm.testing.stage import gates
@@ -98,3 +99,13 @@ def test_an_interpreter_that_is_broken_on_purpose_is_noticed(what: str, monkeypa
         walk("scale_up", "2+1", CANCEL, steps=0, walks=10, length=600)
         walk("serving", "2")
     assert "micro-steps, the last of them" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "sizes"),
+    [("variants/kb05/merged", "1+1"), ("variants/switch/base", "1+1"), ("variants/vllm-0.33/scale_up", "1+1")],
+)
+def test_protocols_of_others_run_on_the_same_interpreter(path: str, sizes: str) -> None:
+    compiled = compile_protocol(load(path))
+    found = conform(compiled, sizes_of(compiled, sizes), limit=60, walks=1, length=300)
+    assert found.edges > 10
