@@ -23,6 +23,7 @@ def plan(
     transfer: Annotated[str, typer.Option(help="How weights move: nixl or p2p.")] = "nixl",
     bandwidth: Annotated[float, typer.Option(help="GB/s of one engine; 0: measured by copying memory.", min=0)] = 0.0,
     step_ms: Annotated[float, typer.Option(help="A forward step, in ms.", min=0.001)] = 10.0,
+    start_s: Annotated[float, typer.Option(help="Seconds until a new engine can read weights.", min=0)] = 4.0,
     itemsize: Annotated[int, typer.Option(help="Bytes of one weight.", min=1, max=8)] = 4,
     kv_blocks: Annotated[int, typer.Option(help="Blocks of the KV cache per engine.", min=1)] = 512,
     largest: Annotated[int, typer.Option(help="More engines than this are refused.", min=1)] = 8,
@@ -56,6 +57,7 @@ def plan(
         assumptions=Assumptions(
             bandwidth=bandwidth * 1e9,
             step_seconds=step_ms / 1e3,
+            start_seconds=start_s,
             itemsize=itemsize,
             kv_blocks=kv_blocks,
             transfer=transfer,

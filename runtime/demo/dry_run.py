@@ -26,7 +26,10 @@ class Forecast(msgspec.Struct, kw_only=True):
 
 
 def foretell(deployment: Deployment, streams: Sequence[Stream], after: int) -> Forecast:
-    """Predict the change to `after` engines: told who would leave, where experts are, and how long steps take now."""
+    """Predict the change to `after` engines.
+
+    Told who would leave, where experts are, how long steps take now, and how long this deployment's own start took.
+    """
     recent = [length for _, length in intervals(list(streams))[-RECENT:]]
     options = deployment.options
     said = predict(
@@ -38,6 +41,7 @@ def foretell(deployment: Deployment, streams: Sequence[Stream], after: int) -> F
         placement=deployment.placement,
         assumptions=Assumptions(
             step_seconds=statistics.median(recent) if recent else Assumptions().step_seconds,
+            start_seconds=deployment.start_seconds or Assumptions().start_seconds,
             kv_blocks=options.kv_blocks,
             transfer=options.transfer,
         ),

@@ -68,6 +68,7 @@ class Deployment:
         self.members: tuple[str, ...] = standing.members if standing is not None else ()
         self.generation = standing.generation if standing is not None else 0
         self.failed = ""
+        self.start_seconds = 0.0  # how long the first engines took to serve; 0 while unknown, as after a takeover
         self.counts = Counts()
         self.samples, self.moved = self.counts.samples, self.counts.moved
         self.violations, self.counters = self.counts.violations, self.counts.counters
@@ -298,6 +299,7 @@ class Deployment:
             store=self._store.address,
         )
         self.members = engines
+        begin = time.monotonic()
         for engine in engines:
             self.roster.send(engine, plan)
             if self.options.launch:
@@ -311,6 +313,7 @@ class Deployment:
             absent = ", ".join(sorted(set(engines) - self._booted))
             raise DeadlineExpired(f"engines {absent} did not serve within {START_SECONDS:g} s")
         self.generation = 1
+        self.start_seconds = time.monotonic() - begin
         self._keep_standing()
         self.router.admit(engines)
 

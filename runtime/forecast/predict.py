@@ -1,8 +1,8 @@
 """The dry run: the same policy, protocol and arithmetic as the real one, and a simple model of time.
 
-Times. A new engine needs `start_seconds`, then reads the weights that every engine holds at `bandwidth`; expert rows
-follow at the same bandwidth, bounded by the rank that receives or sends most. The pause is what one step boundary does
-at the switch: its collectives, on top of one step.
+Times. A new engine needs `start_seconds` (a deployment knows what its own start took), then reads the weights that
+every engine holds at `bandwidth`; expert rows follow at the same bandwidth, bounded by the rank that receives or sends
+most. The pause is what one step boundary does at the switch: its collectives, on top of one step.
 """
 
 from __future__ import annotations

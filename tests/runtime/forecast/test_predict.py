@@ -2,12 +2,15 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from elasticfsm import cli
 from elasticfsm.errors import RequestRefused
+from elasticfsm.runtime.demo.dry_run import foretell
+from elasticfsm.runtime.deployment import Options
 from elasticfsm.runtime.engine.config import ModelConfig
 from elasticfsm.runtime.engine.weights import allocate_flat, non_expert_specs
 from elasticfsm.runtime.experts.placement import Placement
@@ -161,3 +164,19 @@ def test_loads_of_another_shape_are_refused(monkeypatch, capsys, tmp_path, conte
     (tmp_path / "loads.json").write_text(content)
     assert command(monkeypatch, "--from", 2, "--to", 3, "--loads", tmp_path / "loads.json") == 2
     assert "expected" in capsys.readouterr().err
+
+
+def test_a_running_deployment_predicts_with_what_its_own_start_took():
+    def preparing(start_seconds):
+        deployment = SimpleNamespace(
+            config=ModelConfig.read(PSALTER),
+            members=("e0", "e1"),
+            leaving=lambda size: (),
+            options=Options(slots=10),
+            placement=None,
+            start_seconds=start_seconds,
+        )
+        return foretell(deployment, [], 3).preparing_s
+
+    assert 1.5 <= preparing(1.5) < 1.6
+    assert 4.0 <= preparing(0.0) < 4.1  # it took engines over: it has not started them
