@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from deployed import Running, gone
 
 from elasticfsm.runtime.faults.cells import all_cells
 from elasticfsm.runtime.faults.rig import Rig, Rigged
@@ -38,6 +40,17 @@ class Shared:
         record = deployment.scale(size).wait(60)
         assert record.phase == "completed", record.error
         assert self.rig.agree(deployment, deployment.members) == []
+
+
+@pytest.fixture
+def running(shared: Shared, tmp_path: Path) -> Iterator[Running]:
+    """Deployments with faults or options of their own, forked from the same process."""
+    made = Running(tmp_path).fork_from(shared.rig.zygote)
+    try:
+        yield made
+    finally:
+        made.close()
+        assert all(gone(pid) for pid in made.pids)
 
 
 @pytest.fixture(scope="package")
