@@ -117,6 +117,7 @@ class Placements:
             raise PlacementError(f"a row of layer {state.pending[0]} waits beside its slot: drain the rebalance first")
         before, state.shared = (state.placement, state.shared), None
         state.transfers.switch()
+        state.transfers.keep(state.members("active").members)
         state.install(before[1])
         state.before = before[0]
         state.ended(state, "switch")

@@ -173,9 +173,10 @@ class ExpertState:
         return {rank for rank, member in enumerate(generation.members) if member in self.removing}
 
     def end(self, failed: bool = False) -> None:
-        """End the rebalance under way; if it failed, applied layers stay and the rest waits for the next plan."""
-        for peer in self.offers:
-            self.transfer.forget(peer)
+        """End the rebalance under way; if it failed, applied layers stay and the rest waits for the next plan.
+
+        Peers stay connected: whoever closes a connection and makes it anew leaves a socket behind each time.
+        """
         self.transfer.rest(self.regions())
         if self.reads is not None:
             self.reads.release()

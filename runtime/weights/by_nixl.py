@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,6 +219,12 @@ class NixlTransfer:
             known = self._peers.pop(peer, None)
             if known is not None:
                 self.agent.remove_remote_agent(known.agent)
+
+    def keep(self, peers: Collection[str]) -> None:
+        """See Transfer.keep."""
+        with self.lock:
+            for peer in [peer for peer in self._peers if peer not in peers]:
+                self.forget(peer)
 
     def settle(self, peer: str) -> None:
         """See Transfer.settle; frees the destinations of failed reads from that peer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import torch
@@ -72,6 +72,9 @@ class P2pTransfer:
 
     def forget(self, peer: str) -> None:
         """See Transfer.forget; there is nothing."""
+
+    def keep(self, peers: Collection[str]) -> None:
+        """See Transfer.keep; there is nothing."""
 
     def settle(self, peer: str) -> None:
         """See Transfer.settle; the group with that peer is closed by then."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from elasticfsm.errors import TransferError
@@ -78,6 +78,11 @@ class Transfers:
         for each in [self, *self._beside]:
             each.active = each.coming
         return self.active
+
+    def keep(self, members: Collection[str]) -> None:
+        """Forget every peer but these; see Transfer.keep."""
+        for each in self.all:
+            each.keep(members)
 
     @property
     def all(self) -> list[Transfer]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -135,6 +135,10 @@ class Transfer(Protocol):
 
     def forget(self, peer: str) -> None:
         """Drop what is known of a peer; harmless when nothing is."""
+        ...
+
+    def keep(self, peers: Collection[str]) -> None:
+        """Forget every peer but these."""
         ...
 
     def settle(self, peer: str) -> None:

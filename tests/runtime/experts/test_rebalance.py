@@ -1,13 +1,16 @@
 """Two to three engines move expert rows over real groups: every row ends where the map says, right to the bit."""
 
+import gc
 import os
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from elasticfsm.errors import ElasticError, PlacementError, TransferError
+from elasticfsm.runtime.deadline import Deadline
 from elasticfsm.runtime.experts.placement import EMPTY, Placement
 from elasticfsm.runtime.experts.placing import Loads, Placements
 from elasticfsm.runtime.experts.policy.bounds import moved
@@ -42,6 +45,7 @@ class Memory:
         self.up = [torch.full((SLOTS, 8, 5), -1.0) for _ in range(LAYERS)]
         self.down = [torch.full((SLOTS, 6), -1.0) for _ in range(LAYERS)]
         self.routing = {}
+        self.turn = 0
 
     def slot_tensors(self, layer, slot):
         return [self.up[layer][slot], self.down[layer][slot]]
@@ -50,7 +54,7 @@ class Memory:
         self.routing[layer] = row.copy()
 
     def recent_loads(self):
-        return torch.arange(1, LAYERS * EXPERTS + 1).view(LAYERS, EXPERTS) ** 2
+        return torch.arange(1, LAYERS * EXPERTS + 1).view(LAYERS, EXPERTS).roll(self.turn, 1) ** 2
 
     def fill(self, placement, rank):
         for layer in range(LAYERS):
@@ -232,6 +236,42 @@ def test_a_budget_cuts_layers_into_parts_that_arrive_beside_different_steps(proc
     assert max(whole[0]["steps"]) > 1 and sum(cut[0]["steps"]) == sum(whole[0]["steps"])
     assert len(cut[0]["steps"]) >= sum(whole[0]["steps"]) / 2 > 2 * LAYERS and max(cut[0]["steps"]) <= 2
     assert {report["registrations"] for report in cut} == ({LAYERS} if kind == "nixl" else {0})
+
+
+def again_and_again(link, store, me, kind, broken):
+    """Rebalances whose loads turn every time; with `broken` one rank says after each that its reads failed."""
+    engine = Engine(store, me, kind)
+    engine.begin(["e0", "e1"])
+    layers = 0
+    for number in range(18):
+        if number == 6:
+            first = settled(engine)
+        engine.memory.turn = number
+        engine.state.failed = broken and me == "e1"
+        layers += engine.rebalance()
+    report = engine.report() | {"first": first, "last": settled(engine), "layers": layers}
+    engine.close()
+    return report
+
+
+def settled(engine):
+    """[descriptors, threads, registrations], when what was given up has had time to go."""
+    engine.groups.reaper.wait_empty(Deadline(10, "the reaper"))
+    gc.collect()
+    counts = [sum(1 for _ in Path(f"/proc/self/{name}").iterdir()) for name in ("fd", "task")]
+    return [*counts, getattr(engine.state.transfer, "registrations", 0)]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("kind", ["nixl", "p2p"])
+def test_rebalances_in_a_row_leave_nothing_behind_also_when_each_one_renews(processes, store, kind, broken):
+    results = [child.result(60) for child in start(processes, store, again_and_again, kind, 2, broken=broken)]
+    for result in results:
+        assert result["wrong"] == [] and result["layers"] >= 18
+        assert all(now <= then for now, then in zip(result["last"], result["first"], strict=True)), (
+            result["first"],
+            result["last"],
+        )
 
 
 def corrupted(link, store, me, kind):
