@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from .. import wire
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
 SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
 HELLO = 60.0  # seconds that an engine of ours has from its start to its hello
 
+log = logging.getLogger(__name__)
+
 
 def watch(deployment: Deployment) -> None:
     """Look at processes and heartbeats."""
     launcher = deployment._launcher
-    for engine, status in launcher.exited().items():
+    exited = launcher.exited().items()
+    for engine, status in sorted(exited, key=lambda each: each[1] >= 0):  # who was killed is the cause, and named first
         bury(deployment, engine, f"its process ended with status {status}; {launcher.last_words(engine)}")
     silence = SILENCE * deployment.options.timescale
     for engine in deployment.roster.silent(silence):
@@ -33,11 +37,15 @@ def watch(deployment: Deployment) -> None:
 
 def bury(deployment: Deployment, engine: str, reason: str) -> None:
     """Declared dead means killed: its process is gone before its id, rank or memory is used again."""
+    member = deployment.roster.get(engine)
+    if member is not None and member.retired:  # whoever started it has ended it, as they may
+        deployment.roster.stop([engine])
+        return
     if not deployment.roster.bury(engine, reason):
         return
     _kill(deployment, engine)
     deployment._journal.put("dead", "", source=engine, error=reason)
-    member = deployment.roster.get(engine)
+    log.warning("declared dead", extra={"engine": engine, "error": reason})
     remove_socket(member.wake if member is not None else "")
     for each in deployment.roster.living():
         deployment.roster.send(each.engine, wire.Dead(sender=wire.COORDINATOR, engine=engine))

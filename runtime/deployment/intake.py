@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ from .deaths import bury
 
 if TYPE_CHECKING:
     from .facade import Deployment
+
+
+log = logging.getLogger(__name__)
 
 
 def receive(deployment: Deployment, engine: str, message: wire.Mail) -> None:
@@ -56,6 +60,11 @@ def _act(deployment: Deployment, engine: str, message: wire.Mail) -> None:
 def _hello(deployment: Deployment, message: wire.Hello) -> None:
     welcome = wire.Welcome(sender=wire.COORDINATOR, instance=deployment.instance, settings=settings(deployment))
     turned = deployment.roster.hello(message, welcome)
+    said = {"engine": message.sender, "operation": message.operation}
+    if turned is None:
+        log.info("joined", extra=said)
+    elif turned.final:
+        log.warning("turned away", extra=said | {"error": turned.reason})
     if turned is not None:
         deployment._hub.send(message.sender, turned)
 
@@ -77,6 +86,7 @@ def _here(deployment: Deployment, message: wire.Here) -> None:
         deployment._launcher.adopt(engine, message.pid)
     deployment.router.void(message.lost)
     deployment._journal.put("adopted", "", source=engine, of=message.operation, lost=message.lost)
+    log.info("adopted", extra={"engine": engine, "operation": message.operation, "state": message.role})
     deployment._answered()
 
 
@@ -122,6 +132,7 @@ def _letter(deployment: Deployment, message: wire.Protocol) -> None:
 
 def _failure(deployment: Deployment, engine: str, message: wire.Failure) -> None:
     deployment._journal.put("report", "", source=engine, error=message.text, fatal=message.fatal)
+    log.warning("reports", extra={"engine": engine, "operation": message.operation, "error": message.text})
     coordinator = deployment._coordinator
     if coordinator is not None and message.operation in ("", coordinator.operation.id):
         coordinator.operation.failed(f"engine {engine}: {message.text}", "failure")
