@@ -161,3 +161,30 @@ def test_integers_of_other_libraries_are_sent_as_plain_ones(engines):
     engines.router.submit(np.array([1, 2]), np.int64(5), [np.int32(3)])
     (message,) = engines.submits("e0")
     assert [type(each) for each in (*message.prompt, message.max_new_tokens, *message.stop_tokens)] == [int] * 4
+
+
+def test_whoever_listens_hears_of_tokens_and_of_the_end(engines):
+    engines.router.admit(["e0"])
+    stream = engines.router.submit([1], 5)
+    heard, ended = [], []
+    engines.router.ended = ended.append
+    stream.listen(lambda: heard.append((len(stream.tokens), stream.outcome)))
+    engines.router.tokens("e0", [token(stream, 0), token(stream, 1, done="stop")])
+    assert heard == [(0, ""), (1, ""), (2, ""), (2, "finished")]
+    assert ended == [stream]
+    assert (engines.router.generated, engines.router.prompted) == ({"e0": 2}, {"e0": 1})
+
+
+def test_a_router_that_is_shut_refuses_what_comes_and_finishes_what_runs(engines):
+    engines.router.admit(["e0"])
+    stream = engines.router.submit([1], 5)
+    engines.router.shut("the end is near")
+    with pytest.raises(RequestRefused, match="the end is near"):
+        engines.router.submit([1], 5)
+    engines.router.tokens("e0", [token(stream, 0, done="stop")])
+    assert stream.outcome == "finished"
+
+
+def test_requests_of_a_former_router_are_reported_as_failed(engines):
+    engines.router.void(3)
+    assert engines.router.outcomes == {"failed": 3}
