@@ -19,6 +19,7 @@ from elasticfsm.journal import Journal
 from elasticfsm.mailbox import Letter
 from elasticfsm.monitor import Monitor, Violation
 from elasticfsm.protocol import Step
+from elasticfsm.seat import Job, Result
 
 from .creation import Limits
 from .experts.audit import Audit
@@ -52,6 +53,7 @@ from .wire import Plan
 BASE = "rebalance"  # brings serving along
 OPERATIONS = ("scale_up", "scale_down")
 SERVING = "serving.engine"
+WORKER = "rebalance.worker"
 BOOT = ("groups.create", "cache.agree", "groups.join", "groups.switch")
 
 CACHE_SECONDS = 30.0  # for all members of a new generation to agree on the cache
@@ -128,6 +130,7 @@ class Elastic:
             engine, core.memory, transfers, self._generation, shape.layers, shape.experts, shape.slots
         )
         self.experts.seconds = base.deadlines["layer"]
+        self.experts.patience = limits.step
         self.experts.budget = eplb.step_bytes
         self.experts.planned = self.cadence.planned
         self.experts.renew_world = self.groups.renew_world
@@ -142,7 +145,7 @@ class Elastic:
         steps = GroupSteps(self.groups, placements, self.cadence.switched, JOIN_SECONDS * timescale)
         self.adapters: dict[str, object] = {
             "groups": steps,
-            "step": ForwardSteps(core, self.groups, steps, self.board, limits.step),
+            "step": ForwardSteps(core, self.groups, steps, self.board, limits.step, self.experts.check_whole),
             "rehearsal": Rehearsal(self.groups),
             "graphs": GraphSteps(core, self.groups),
             "weights": self._weights,
@@ -164,6 +167,7 @@ class Elastic:
             monitor=self.monitor,
             environment={"request": core.has_work, "due": self.cadence.due},
             ended=self._ended,
+            failed=self._failed,
         )
 
     # -- plans -------------------------------------------------------------------------------------------------
@@ -295,6 +299,18 @@ class Elastic:
         name = violation.group.rpartition(".")[2]
         with suppress(ElasticError):
             self.groups.cut(name, str(violation))
+
+    def _failed(self, job: Job, result: Result) -> None:
+        """Failure is contagious: peers that wait in a group where this engine will not come hear of it at once."""
+        if job.machine in (SERVING, WORKER, "bootstrap"):  # a layer that is lost is said by the spec's own message
+            return
+        text = f"{job.machine} failed in `{job.state}`: {result.error}"
+        if job.machine.startswith(BASE):
+            active = self._generation("active")
+            if active is not None:
+                active.eplb.cut(text)
+        else:
+            self.groups.cut("standby", text)
 
     def _ended(self, operation: Operation, end: str, error: str) -> None:
         self._forget_client()

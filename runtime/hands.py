@@ -116,7 +116,10 @@ class GroupSteps:
 class ForwardSteps:
     """Steps `step.*`: the forward step itself, the agreement that ends it, and the confirmation of a join."""
 
-    def __init__(self, core: Core, groups: Groups, steps: GroupSteps, board: Board, within: float) -> None:
+    def __init__(
+        self, core: Core, groups: Groups, steps: GroupSteps, board: Board, within: float, check: Callable[[], None]
+    ) -> None:
+        self._check = check
         self._core = core
         self._groups = groups
         self._steps = steps
@@ -125,7 +128,8 @@ class ForwardSteps:
         self._agreement: StepAgreement | None = None
 
     def forward(self, name: str) -> None:
-        """Step step.forward."""
+        """Step step.forward; the error of `check` where no step may be taken any more."""
+        self._check()
         self._core.forward(self._groups.need(name))
 
     def agree(self, name: str) -> Outcome:

@@ -91,8 +91,9 @@ class Experts:
         """Step experts.confirm: whether every rank has read the layer; else all give up. Blocks until all entered."""
         state = self._state
         read = torch.tensor([int(state.staged is not None)], dtype=torch.int64)
-        state.members(name).eplb.post_all_reduce(read, "min").wait(state.seconds)
+        state.members(name).eplb.post_all_reduce(read, "min").wait(state.patience or state.seconds)
         if int(read):
+            state.applying = True
             return "all"
         state.failed = state.failed or state.staged is None
         self._give_up()
@@ -130,7 +131,8 @@ class Experts:
         state = self._state
         generation = state.members(name)
         facts = {"placement": state.current().hash(), "remaining": len(state.pending)}
-        state.agree(facts, f"settle on {generation.eplb.label}", generation.eplb)
+        state.agree(facts, f"settle on {generation.eplb.label}", generation.eplb, within=state.patience)
+        state.applying = False
         if state.pending:
             return "more"
         state.end()

@@ -83,7 +83,9 @@ class ExpertState:
     `budget` bounds the bytes of rows that arrive beside one forward step, on all ranks together (0: a layer at a time):
     a layer is then cut into parts, of which each is read, agreed on and put in place like a layer.
 
-    `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer. `ended` is
+    `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer, `patience`
+    (0: as long) the wait for a member that is slow between two steps. From `applying` on until all have settled, members may route by
+    different maps: whoever has to take a step then must not. `ended` is
     called when a rebalance has ended or a generation was adopted: rows and map agree then, on the main loop. `planned`
     is called by every member after the same step, when a plan begins. With a plan the members also exchange numbers of
     their own: `bids` gives mine, `heard` gets the largest of all.
@@ -97,6 +99,7 @@ class ExpertState:
     experts: int
     slots_per_rank: int
     seconds: float = 20.0
+    patience: float = 0.0
     budget: int = 0
     ended: Callable[[ExpertState, str], None] = lambda state, why: None
     planned: Callable[[], None] = lambda: None
@@ -110,6 +113,7 @@ class ExpertState:
     mode: Mode = "spread"
     removing: Sequence[str] = ()
     still: bool = False
+    applying: bool = False
     failed: bool = False
     renewed: bool = False
     target: Placement | None = None
@@ -167,6 +171,13 @@ class ExpertState:
         for layer in range(placement.layers):
             self.memory.set_routing(layer, placement.row(layer))
         self.placement = placement
+
+    def check_whole(self) -> None:
+        """Raise PlacementError when a layer was put in place here and perhaps not everywhere."""
+        if self.applying:
+            raise PlacementError(
+                "a layer of experts was put in place and not all engines said so: their maps may differ"
+            )
 
     def removing_ranks(self, generation: Generation) -> set[int]:
         """Return the ranks of the engines that leave."""
@@ -226,10 +237,11 @@ class ExpertState:
         group: Group,
         extra: Sequence[int] = (),
         cancelled: Cancelled = None,
+        within: float = 0.0,
     ) -> list[int]:
         """Compare values over all ranks of a Group and return the largest of each of `extra`: one all-reduce."""
         tensor = torch.tensor([*spread(list(values.values())), *extra], dtype=torch.int64)
-        group.post_all_reduce(tensor, "max").wait(self.seconds, cancelled)
+        group.post_all_reduce(tensor, "max").wait(within or self.seconds, cancelled)
         reduced: list[int] = tensor.tolist()
         check_equal(reduced, list(values), list(values.values()), where)
         return reduced[2 * len(values) :]

@@ -20,6 +20,7 @@ from elasticfsm.errors import ElasticError
 from ..deployment import Deployment, Options, Status
 from ..models import PSALTER
 from ..router import Stream
+from ..store import StoreServer
 from . import holdings
 from .fault import Post
 from .feeder import LENGTH, Feeder, questions
@@ -71,6 +72,8 @@ class Rig:
         self.questions = questions()
         self.answers: dict[tuple[int, ...], list[int]] = {}
         self.deployment: Rigged | None = None
+        with contextlib.closing(StoreServer()) as first:
+            first.answers()  # what the first one opens for all stays open
         self._before = holdings.of_process()
         self._open: list[str] = []
         self._memory = holdings.shared_memory()

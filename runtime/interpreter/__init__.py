@@ -4,9 +4,9 @@ from elasticfsm.board import Board
 from elasticfsm.mailbox import Letter
 from elasticfsm.seat import Cancel
 
-from .adapters import Cancelled
+from .adapters import Cancelled, check_adapters
 from .coordinator import Conductor
-from .engine import Interpreter, check_adapters
+from .engine import Interpreter
 from .operation import Operation, OperationEnded
 
 __all__ = [

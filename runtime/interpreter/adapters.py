@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from elasticfsm.compile import Program
 from elasticfsm.errors import ElasticError
 from elasticfsm.machine import Undeclared
 from elasticfsm.protocol import Machine, Step
@@ -64,3 +65,11 @@ def answer_of(step: Step, value: object) -> str:
     if not isinstance(answer, str) or answer not in answers:
         raise Undeclared(f"the step `{step}` answered {answer!r}; steps.yaml allows {', '.join(answers)}")
     return answer
+
+
+def check_adapters(programs: Mapping[str, Program], adapters: Mapping[str, object]) -> None:
+    """Raises `ElasticError` unless the adapters perform every step of every machine that lives in an engine."""
+    hands = Adapters(adapters)
+    for program in programs.values():
+        names = {name for inside in program.roles.values() for name in inside}
+        hands.need(program.name, (program.machines[name] for name in sorted(names)))

@@ -1,7 +1,6 @@
 """Runs the machines of one engine: guards at the boundary, lists on their threads, votes with the forward step.
 
-The rules are those of the spec. Time, mail and hands come from outside: no sockets and no torch in here.
-"""
+The rules are the spec's. Time, mail and hands come from outside: no sockets and no torch in here."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ class Interpreter:
     `base` brings the machines that live as long as the engine (serving, rebalance), `operations` those of one operation
     at a time. `post` hands a letter to the control plane and must not block. `environment` says for a message of the
     environment (`request`, `due`) whether it is there now. `ended` hears on the main loop of an operation that ended:
-    operation, end, last error. `generation` and its `members` are those that the engine serves in when it starts.
+    operation, end, last error; `failed` of a list that failed, on its thread. `generation` and its `members` are those
+    that the engine serves in at its start.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Interpreter:
         monitor: Monitor | None = None,
         environment: Mapping[str, Callable[[], bool]] | None = None,
         ended: Ended = lambda operation, end, error: None,
+        failed: Callable[[Job, Result], None] = lambda job, result: None,
         generation: int = 0,
         members: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -69,6 +70,7 @@ class Interpreter:
         self._journal = journal
         self._environment = dict(environment or {})
         self._ended = ended
+        self._failed = failed
         self._clock = clock
         self._program = base
         self._failure: BaseException | None = None
@@ -257,8 +259,11 @@ class Interpreter:
         result = self._run(job)
         with self._changed:
             seat.finish(job, result)
-            if any(step.meaning.means == "agree" for step in job.steps) and result.outcome == "done":
-                self._agreed(seat, result)
+            if any(step.meaning.means == "agree" for step in job.steps):
+                if result.outcome == "done":
+                    self._agreed(seat, result)
+                else:  # a broken step is told before any message or deadline is obeyed: its votes may have counted
+                    seat.look(self.wants())
 
     def _agreed(self, serving: Seat, result: Result) -> None:
         """Applies what all members of the step agreed on, together with the end of the step, before any mail."""
@@ -281,7 +286,10 @@ class Interpreter:
         serving.look(self.wants())
 
     def _run(self, job: Job) -> Result:
-        return run_list(job, self.adapters, self._journal, self.monitor, self._before, self._after)
+        result = run_list(job, self.adapters, self._journal, self.monitor, self._before, self._after)
+        if result.outcome == "failed":
+            self._failed(job, result)
+        return result
 
     def _before(self, step: Step) -> None:
         if step.meaning.means == "agree":
@@ -390,11 +398,3 @@ class Interpreter:
         journal: Any = self._journal
         journal.operation = self.operation.id if self.operation else ""
         journal.generation = self.board.generation
-
-
-def check_adapters(programs: Mapping[str, Program], adapters: Mapping[str, object]) -> None:
-    """Raises `ElasticError` unless the adapters perform every step of every machine that lives in an engine."""
-    hands = Adapters(adapters)
-    for program in programs.values():
-        names = {name for inside in program.roles.values() for name in inside}
-        hands.need(program.name, (program.machines[name] for name in sorted(names)))
