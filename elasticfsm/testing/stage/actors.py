@@ -115,6 +115,7 @@ class Engine:
             self.journal,
             board=self.board,
             monitor=self.monitor,
+            ended=lambda operation, end, error: None if end in ("done", "aborted") else stage.laws.leave(name),
             environment={message: self._environment(message) for message in stage.environment},
             generation=0,
             members=stage.laws.members[OLD] if founder else (),

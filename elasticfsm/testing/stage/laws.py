@@ -110,6 +110,11 @@ class Laws(Ground):
             self.closed.add((engine, identity))
             self.pending[engine] = [entry for entry in self.pending[engine] if entry.identity != identity]
 
+    def leave(self, engine: str) -> None:
+        """The engine stops: whoever waits for it notices."""
+        self.closed |= {(engine, identity) for identity in self.members}
+        self.pending[engine] = []
+
     def bury(self, engine: str) -> None:
         """The engine dies: its side of everything is closed, and only what it has contributed goes on."""
         self.closed |= {(engine, identity) for identity in self.members}

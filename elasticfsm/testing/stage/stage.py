@@ -228,8 +228,11 @@ class Stage(Asked):
         if not actor.alive or (isinstance(actor, Engine) and not actor.present):
             return
         actor.sort()
+        broken = next((one.seat for one in actor.held.values() if _broken(one.seat)), None)
         for name, held in actor.held.items():
             seat, free = held.seat, actor.main.idle or held.seat.threaded
+            if broken not in (None, seat) and not seat.threaded and free:
+                continue
             if isinstance(actor, Engine) and name == actor.own and actor.ended():
                 continue
             if free and (guard := held.way(actor.wanted) or actor.outside(seat)):
@@ -326,6 +329,13 @@ class Stage(Asked):
         """Waits until every thread that has something to do stands at a gate, and withdrawn ones have left theirs."""
         self.wake()
         self.gates.until(lambda: all(actor.quiet(self.at) for actor in self.actors()), "settling")
+
+
+def _broken(seat: Seat) -> bool:
+    """Whether a forward step has failed: that is told before any message or deadline is obeyed."""
+    steps = seat.at.steps if seat.at is not None else ()
+    failed = seat.result is not None and seat.result.outcome == "failed"
+    return failed and any(step.meaning.means == "agree" for step in steps)
 
 
 def _undoes(seat: Seat) -> bool:
