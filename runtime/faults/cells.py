@@ -16,7 +16,7 @@ OPERATIONS = ("scale_up", "scale_down")
 STAYS = {"scale_up": "existing", "scale_down": "remaining"}
 GOES = {"scale_up": "new", "scale_down": "removing"}
 BROKEN = frozenset({"failed", "expired", "received broken"})  # nothing but another fault leads this way
-UNDONE = BROKEN | {"received withdraw", "received end", "received cancel"}
+UNDONE = BROKEN | {"received withdraw", "received end", "received cancel", "answer not_all", "answer impossible"}
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
