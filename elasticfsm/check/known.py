@@ -147,6 +147,7 @@ def _is_open(move: Move) -> bool:
         or move.peers
         or move.cut >= 0
         or move.needs
+        or move.lacks
         or move.requires
         or move.closes >= 0
     )

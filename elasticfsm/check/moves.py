@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from elasticfsm.check.tables import StateTable, StepTable, WayTable
+from elasticfsm.check.tables import NEW, OLD, StateTable, StepTable, WayTable
 from elasticfsm.check.world import (
     ANSWERED,
     ENTERED,
@@ -31,8 +31,9 @@ class Move:
     """One possible move of an engine.
 
     `machine` moves, `target` is the local state afterwards. `peers` are messages that go to all peers, `takes` one that
-    came from a peer, `enters` (generation, kind, step) a collective it enters, `needs` facts of other engines, `closes`
-    a generation it destroys, `cut` a generation on which it can only fail because a member has closed its side.
+    came from a peer, `enters` (generation, kind, step) a collective it enters, `needs` facts of other engines, `lacks`
+    some that must not hold on all of them, `closes` a generation it destroys, `cut` one on which it can only fail
+    because a member has closed its side.
     `cost` is what the budget of the environment must allow (a failure of a step that touches nobody else).
     """
 
@@ -47,6 +48,7 @@ class Move:
     takes: int = -1
     enters: tuple[int, int, StepTable] | None = None
     needs: tuple[tuple[str, int], ...] = ()
+    lacks: tuple[tuple[str, int], ...] = ()
     requires: tuple[tuple[str, int], ...] = ()
     closes: int = -1
     cut: int = -1
@@ -60,17 +62,26 @@ def moves_of(world: World, local: Local) -> list[Move]:
         return []
     boundary = at_boundary(world, local)
     found: list[Move] = []
+    broken = _broken(world, local) if world.regime.faults else -1
     for machine, table in enumerate(world.machines[local.role]):
         stand = local.stands[machine]
         if stand is None:
-            found.extend(_starts(world, local, machine) if boundary or table.worker else ())
+            found.extend(_starts(world, local, machine) if (boundary and broken < 0) or table.worker else ())
             continue
         state = table.states[stand.state]
-        if boundary or table.worker:
+        if (boundary and broken in (-1, machine)) or table.worker:
             found.extend(_guards(world, local, machine, state, stand))
         if not ended(state, stand) and _may_run(world, local, machine, state, stand, boundary):
             found.extend(_step(world, local, machine, state.steps[stand.step], stand))
     return found
+
+
+def _broken(world: World, local: Local) -> int:
+    """The machine whose forward step has failed: that is told before any message or deadline is obeyed; else -1."""
+    for machine, (table, stand) in enumerate(zip(world.machines[local.role], local.stands, strict=True)):
+        if table.serving and stand is not None and stand.outcome == FAILED:
+            return machine
+    return -1
 
 
 def at_boundary(world: World, local: Local) -> bool:
@@ -118,6 +129,7 @@ def _starts(world: World, local: Local, machine: int) -> Iterator[Move]:
 
 def _guards(world: World, local: Local, machine: int, state: StateTable, stand: Stand) -> Iterator[Move]:
     done = ended(state, stand)
+    inner = world.tables.inner
     for way in state.leave:
         if way.kind in ("done", "failed", "answer"):
             if done and _concluded(world, state, stand, way):
@@ -130,6 +142,8 @@ def _guards(world: World, local: Local, machine: int, state: StateTable, stand: 
                 yield _leave(world, local, machine, way)
         elif way.kind != "agreed":
             yield from _mail(world, local, machine, way)
+            if world.regime.faults and any(local.inbox & bit & inner for bit in way.mail):
+                return  # a message inside the engine is there at once, and what is listed first is taken first
 
 
 def _concluded(world: World, state: StateTable, stand: Stand, way: WayTable) -> bool:
@@ -182,6 +196,9 @@ def enter_state(world: World, local: Local, machine: int, target: int) -> tuple[
         inbox=local.inbox | state.inbox,
         outbox=local.outbox | state.outbox,
     )
+    if world.regime.faults and state.end and not gone and state.name not in ("done", "aborted"):
+        for generation in (OLD, NEW):  # the engine reports it and stops: whoever waits for it notices
+            after = closed(after, generation, broken=True)
     return after, state.peers
 
 
@@ -256,12 +273,13 @@ def _failure(local: Local, machine: int, step: StepTable, cut: int = -1) -> Move
 
 
 def _overdue(world: World, local: Local, machine: int, step: StepTable, generation: int | None) -> Iterator[Move]:
-    """A collective of a standby group that holds up forward steps has a limit of seconds.
+    """A collective of a standby group that holds up forward steps has the limit of its phase, if that has one.
 
-    In the background the deadline of the phase is the limit. That of an active group ends when a member is gone.
+    A list in the background is left by the guard `expired`; one of an active group ends when a member is gone.
     """
     state = world.state_of(local, machine)
-    held = state is not None and state.thread == "foreground" and step.group == "standby"
+    limited = state is not None and any(way.kind == "expired" for way in state.leave)
+    held = limited and state is not None and state.thread == "foreground" and step.group == "standby"
     if world.regime.expiry != "off" and held and generation is not None:
         failed = _failure(local, machine, step)
         after = closed(failed.target, generation, broken=True)
@@ -325,7 +343,14 @@ def _local(
         for answer in step.answers or ("",):
             after = _finished(local, machine, step, world.outcome(answer) if answer else None)
             text = f"{step.text} = {answer}" if answer else step.text
-            yield Move(machine, "step", text, after, bad, requires=step.requires_elsewhere)
+            move = Move(machine, "step", text, after, bad, requires=step.requires_elsewhere)
+            yield _looked(move, step, answer) if step.asks and step.answers else move
+
+
+def _looked(move: Move, step: StepTable, answer: str) -> Move:
+    """A local step that asks looks at once whether the fact holds on every engine of a role."""
+    asked = ((step.argument, step.asks),)
+    return replace(move, needs=asked) if answer == step.answers[0] else replace(move, lacks=asked)
 
 
 def _in_flight(world: World, local: Local, machine: int) -> bool:

@@ -128,7 +128,7 @@ class Alone:
             return False
         if state.thread == "foreground" and not begun(stand) and not self._at_once(local, move.machine, state):
             return False
-        if step.means == "rename" or move.needs or move.requires or self._looked_at(step):
+        if step.means == "rename" or move.needs or move.lacks or move.requires or self._looked_at(step):
             return False
         if (step.closes and not self._departs(local, step)) or (move.edges and not self._quiet_edges(local, move)):
             return False

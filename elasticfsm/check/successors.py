@@ -162,7 +162,7 @@ class Successors:
             if closed and self.world.bold and move.harsh:
                 raise Interrupted
             return [Transition(_with(state, who, target), move, who, move.tag, move.bad)] if closed else []
-        if not self._hold(state, move.needs):
+        if not self._hold(state, move.needs) or (move.lacks and self._hold(state, move.lacks)):
             return []
         bad = move.bad
         if move.closes >= 0 and self._in_use(state, who, move.closes):

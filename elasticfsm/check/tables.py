@@ -122,9 +122,11 @@ class Tables:
         self.elsewhere = 0  # facts that some step asks for on other engines
         for step in self.steps():
             self.elsewhere |= reduce(or_, (mask for _, mask in (*step.awaits_elsewhere, *step.requires_elsewhere)), 0)
+            self.elsewhere |= step.asks if step.means == "local" else 0
         self.device = frozenset(step.name for step in self.steps() if program.steps[step.name].queue == "device")
         self.leaks = {role: self._leaks(role) for role in self.roles}
         self.wakes = tuple(number for (message, _), number in self.mail.peers.items() if message in program.waves)
+        self.inner = sum(bit for (_, sender, _), bit in self.mail.inbox.items() if sender != coordinator)
         self.wake_mail = sum(
             bit
             for (message, sender, _), bit in self.mail.inbox.items()

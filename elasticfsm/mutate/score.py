@@ -115,9 +115,8 @@ def _known(record: Path | None, key: str) -> dict[str, Judged]:
     if record is None or not record.exists():
         return {}
     lines = [msgspec.json.decode(line) for line in record.read_bytes().splitlines() if line.strip()]
-    return {
-        line["name"]: Judged(**{k: v for k, v in line.items() if k != "key"}) for line in lines if line["key"] == key
-    }
+    known = [Judged(**line["judged"]) for line in lines if line["key"] == key]
+    return {judged.name: judged for judged in known}
 
 
 def _remember(record: Path | None, key: str, judged: Judged) -> None:
