@@ -31,6 +31,9 @@ class Laws(Ground):
         super().__init__()
         self.refuted: dict[str, str] = {}
         self.pending: dict[str, list[Entry]] = {}
+        self.within: dict[
+            str, list[tuple[str, str]]
+        ] = {}  # engine -> (identity, step) that it has entered and not left
         self.complete: set[int] = set()  # ids of meetings that were released
         self.destroyed: set[tuple[str, str]] = set()  # closed by a step that ends a group, not by a failure or a death
         self._properties = facts
@@ -70,10 +73,21 @@ class Laws(Ground):
         self._entering(engine, step, identity, whats)
         whats[engine] = step.name
         meeting.entered[engine] = value
+        if not posted:
+            self.within.setdefault(engine, []).append((identity, step.name))
         if (engine, identity) not in self.closed:
             self.pending[engine].append(Entry(identity, kind, step.name, posted))
         self._release(identity, kind)
         return meeting
+
+    def left(self, engine: str, step: Step, identity: str) -> None:
+        """The engine is in a collective no longer."""
+        self.within[engine].remove((identity, step.name))
+
+    def outsider(self, engine: str, step: Step) -> None:
+        """A step that needs a group fails: is the engine a member of one at all?"""
+        if step.meaning.kind and not self.identity(engine, step.argument):
+            self.note("membership", f"{engine} cannot do {step}: it is no member of such a group")
 
     def _release(self, identity: str, kind: str) -> None:
         """Releases the oldest collective of a group as long as all members are in the same one."""
@@ -139,6 +153,7 @@ class Laws(Ground):
 
     def _uses(self, engine: str, identity: str) -> bool:
         inside = any(entry.identity == identity for entry in self.pending[engine])
+        inside = inside or any(place == identity for place, _ in self.within.get(engine, ()))
         return inside or (self.names[engine].get("active") == identity and "active joined" in self.facts[engine])
 
     def _entering(self, engine: str, step: Step, identity: str, whats: dict[str, str]) -> None:
@@ -150,5 +165,6 @@ class Laws(Ground):
             self.note("no_use_after_destroy", f"{engine} enters {step}, but a member has destroyed it")
         if step.argument == "active":
             for other in members:
-                if other != engine and any(e.step == step.name and e.identity != identity for e in self.pending[other]):
+                there = [*((e.identity, e.step) for e in self.pending[other]), *self.within.get(other, ())]
+                if other != engine and any(name == step.name and place != identity for place, name in there):
                     self.note("membership", f"{engine} and {other} enter {step} on different generations")

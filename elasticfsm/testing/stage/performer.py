@@ -65,6 +65,7 @@ class Performer:
         try:
             order = self._gates.pass_(cancel, step, False)
             if order in (FAIL, CLOSING):
+                self._laws.outsider(self.who, step)
                 raise self._failure(step, order)
             value = self._do(step, cancel, order)
         except Exception:
@@ -92,13 +93,17 @@ class Performer:
 
     def _collective(self, step: Step, cancel: Cancel, order: str) -> object:
         self._tell("before", step)
+        identity = self._laws.identity(self.who, step.argument)
         meeting = self._laws.meet(self.who, step, self._contribution(step), step.meaning.means == "post")
         if self._laws.released(meeting):
             meeting.answer = _answer(step, meeting, order)
         if step.meaning.means == "post":
             self.posted[step.argument] = meeting
         else:
-            self._stay(step, cancel, meeting)
+            try:
+                self._stay(step, cancel, meeting)
+            finally:
+                self._laws.left(self.who, step, identity)
         self._tell("after", step)
         return self._result(step, meeting)
 

@@ -147,7 +147,7 @@ def steps(stage: Stage) -> int:
 
 
 def _over(stage: Stage, before: int) -> bool:
-    return stage.over()
+    return stage.over() and set(stage.ends().values()) in ({"done"}, {"aborted"}, set())
 
 
 def _committed(stage: Stage, before: int) -> bool:

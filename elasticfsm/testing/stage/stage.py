@@ -313,6 +313,8 @@ class Stage(Asked):
         actor.main.ask(actor.interpreter.turn)
         self._settle()
         held.may_begin = False
+        if actor.main.error is not None:
+            raise Impossible(f"{act}: the main loop of {act.who} has ended: {actor.main.error}")
 
     def waits(self, who: str, cancel: Cancel, standing: Standing) -> str:
         """What a thread at a gate waits for, in words; empty if it may go on."""
