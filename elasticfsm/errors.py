@@ -13,6 +13,10 @@ class SpecError(ElasticError):
     """A spec file is wrong; the text names file, line, what was found and what was expected."""
 
 
+class CheckerError(ElasticError):
+    """Two parts of the checker that must agree do not; no verdict can be trusted."""
+
+
 class ModelError(ElasticError):
     """A model directory cannot be served: config or weights are missing, truncated or of another architecture."""
 

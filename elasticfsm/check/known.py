@@ -112,7 +112,7 @@ def _learn(world: World, local: Local, safe: Safe | None) -> Known:
     left = [
         (number, move)
         for number, move in numbered
-        if _is_open(move) or move.target.outbox != local.outbox or (again and local.inbox & ~move.target.inbox)
+        if _is_open(move) or move.target.outbox != local.outbox or (again and local.inbox & ~world.locals[number].inbox)
     ]
     return Known(
         plain=[pair for pair in numbered if pair not in left],

@@ -22,6 +22,7 @@ from elasticfsm.check.vector.moving import Moving
 from elasticfsm.check.vector.outcomes import Batch
 from elasticfsm.check.vector.visited import Visited
 from elasticfsm.check.world import CALM, World
+from elasticfsm.errors import CheckerError
 
 PART = 1 << 17  # rows of a level that are explored together
 
@@ -67,6 +68,7 @@ class _Search:
         self.kinds, self.reduced = kinds, reduced
         self.parents: list[Column] = [np.array([-1], np.int32)]
         self.fired = np.zeros(0, bool)
+        self.compare_at = 0  # the number of the next state whose transitions are compared with those of the plain code
 
     def run(self, limit: int | None, progress: Callable[[int], None] | None) -> None:
         """Explores level by level."""
@@ -102,6 +104,9 @@ class _Search:
         self._broken(start, batch)
         if self.canonical is not None:
             targets = self.canonical(targets)
+        if start >= self.compare_at:
+            self._compare(start, batch, targets)
+            self.compare_at = start + (start >> 2)
         numbers, fresh = self.visited.add(targets)
         sources = batch.rows + start
         self.parents.append(sources.take(fresh).astype(np.int32))
@@ -109,6 +114,24 @@ class _Search:
         if len(self.moving.moves.moves) > len(self.fired):
             self.fired = np.concatenate([self.fired, np.zeros(len(self.moving.moves.moves), bool)])
         self.fired[batch.move] = True
+
+    def _compare(self, start: int, batch: Batch, targets: list[Column]) -> None:
+        """Holds the transitions of one state against those of the plain code; raises `CheckerError` if they differ."""
+        plain, state = self.graph.successors, self.graph.states[start]
+        alone = plain.alone(state) if self.reduced else None
+        expected = sorted(
+            (self.graph.canonical(one.target), one.tag) for one in ([alone] if alone else plain.all(state))
+        )
+        rows = np.flatnonzero(batch.rows == 0)
+        ours = sorted(
+            (States.row(self.kinds, [int(column[row]) for column in targets]), int(batch.tag[row])) for row in rows
+        )
+        if ours != expected:
+            raise CheckerError(
+                f"the vectorised explorer found {len(ours)} transitions out of state {start} of "
+                f"{self.graph.world.program.name}, the plain one {len(expected)}, or others: use --engine plain, "
+                "and report this"
+            )
 
     def _broken(self, start: int, batch: Batch) -> None:
         """Notes the first transition of each set of properties that transitions refute."""

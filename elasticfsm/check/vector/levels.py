@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ class States:
 
     def __getitem__(self, place: int) -> State:
         row = self._visited.columns(place, place + 1)
-        return tuple(self._value(kind, int(column[0])) for kind, column in zip(self._kinds, row, strict=True))
+        return self.row(self._kinds, [int(column[0]) for column in row])
 
     def __iter__(self) -> Iterator[State]:
         return (self[place] for place in range(len(self)))
@@ -38,8 +38,12 @@ class States:
             yield self._visited.columns(start, min(start + (1 << 20), len(self)))[place]
 
     @staticmethod
-    def _value(kind: Kind, number: int) -> int:
-        return kind.values[number] if isinstance(kind, Whole) else number
+    def row(kinds: Sequence[Kind], numbers: Sequence[int]) -> State:
+        """One row as a state."""
+        return tuple(
+            kind.values[number] if isinstance(kind, Whole) else number
+            for kind, number in zip(kinds, numbers, strict=True)
+        )
 
 
 @dataclass

@@ -130,7 +130,7 @@ class Moving:
         for who in range(self.count):
             numbers = columns[who + 1].take(rows)
             found.append(self._plainly(who, self._plain.listed(numbers, rows)))
-            found += self._openly(columns, who, self._open.listed(numbers, rows))
+            found += self._grouped(self._opened, self._every, columns, who, self._open.listed(numbers, rows))
         if self.plain.faults is not None:
             leaves = self._beyond(columns, rows)
             found.append(self._beyond.expand(rows, leaves, none))
@@ -187,10 +187,17 @@ class Moving:
             self._tags.extend([move.tag])
             self._bad.extend([self.moves.broken(move.bad)])
 
-    def _openly(self, columns: Sequence[Column], who: int, listed: Listed) -> list[Batch]:
+    def _grouped(
+        self,
+        functions: dict[tuple[int, int], Outcomes],
+        make: Callable[[int, Move], Outcomes],
+        columns: Sequence[Column],
+        who: int,
+        listed: Listed,
+    ) -> list[Batch]:
         found = []
-        for part, leaves in self._by_shape(self._opened, self._every, columns, who, listed):
-            function = self._opened[who, int(listed.shape[part[0]])]
+        for part, leaves in self._by_shape(functions, make, columns, who, listed):
+            function = functions[who, int(listed.shape[part[0]])]
             found.append(_expand(function, listed, part, leaves))
         return found
 

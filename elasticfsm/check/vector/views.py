@@ -149,10 +149,12 @@ class View(_Looked):
         return self._value
 
     def _sub(self, step: Step, value: Any) -> Any:
-        if value is None or isinstance(value, (bool, str)):
+        if isinstance(value, (bool, str)):
             self._note(self._place, self._chain, (*self._path, step))
             return value
-        return View(self._note, self._place, self._chain, (*self._path, step), value)
+        if step[0] in (".", "[]", "get"):  # what is there may be None in another state
+            self._note(self._place, self._chain, (*self._path, step, ("none",)))
+        return None if value is None else View(self._note, self._place, self._chain, (*self._path, step), value)
 
     def _with(self, name: str, other: Any) -> Any:
         """What is left after `&` and `>>` is a part and noted when it is used; other arithmetic needs the whole."""
@@ -172,10 +174,7 @@ class View(_Looked):
 
     def __getitem__(self, key: Any) -> Any:
         key = real(key)
-        step = ("[]", key)
-        value = self._value[key]
-        self._note(self._place, self._chain, (*self._path, step, ("none",)))
-        return None if value is None else self._sub(step, value)
+        return self._sub(("[]", key), self._value[key])
 
     def __contains__(self, key: Any) -> bool:
         return bool(self.ask("in", real(key)))

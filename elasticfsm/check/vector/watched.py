@@ -25,13 +25,13 @@ class Watched(Successors):
         """A change of a local state, to be made later on all states at once."""
         if isinstance(number, Ref):
             return number.then((what, *map(real, how)))
-        return self.plain.change(what, number, *how)
+        return self.plain.change(what, number, *map(real, how))
 
     def turn(self, what: str, number: Any, *how: int) -> Any:
         """A change of the coordinator's state, likewise."""
         if isinstance(number, Ref):
             return number.then((what, *map(real, how)))
-        return self.plain.turn(what, number, *how)
+        return self.plain.turn(what, number, *map(real, how))
 
     def _coordinator(self, state: State) -> Any:
         """By the coordinator's number as such, so that its moves are those of `plain`."""
