@@ -178,6 +178,13 @@ class Coordinator:
         self._count()
         self._conductor.died(engine)
 
+    def spares(self, engine: str) -> bool:
+        """Whether the operation goes on although this engine died: it was leaving, and nothing of it is needed."""
+        leaving = engine in self.change.removing and not self.operation.ended
+        return (
+            leaving and self._conductor.phase not in ("", "preparing", "aborting") and not self._conductor.minds("died")
+        )
+
     def join(self, within: float) -> None:
         """Wait for the thread."""
         if self._thread.ident is not None:

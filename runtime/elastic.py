@@ -16,6 +16,7 @@ import msgspec
 from elasticfsm.compile import Program, program
 from elasticfsm.errors import ElasticError, GroupError
 from elasticfsm.journal import Journal
+from elasticfsm.machine import ABSENT
 from elasticfsm.mailbox import Letter
 from elasticfsm.monitor import Monitor, Violation
 from elasticfsm.protocol import Step
@@ -244,8 +245,9 @@ class Elastic:
 
     @property
     def broken(self) -> str:
-        """Why serving has ended for good; empty while it has not."""
-        return self.machines.errors().get(SERVING, "")
+        """Why serving has broken; empty while it has not, and when an operation has made it stand again."""
+        gone = self.machines.state_of(SERVING) in (ABSENT, "broken")
+        return self.machines.errors().get(SERVING, "") if gone else ""
 
     def turn(self) -> bool:
         """One pass at the boundary, with a forward step if one is due; whether anything was done."""

@@ -31,6 +31,7 @@ def watch(deployment: Deployment) -> None:
     for engine in deployment.roster.late(hello):
         if launcher.pid(engine) is not None:  # one that somebody else starts may come as late as the operation allows
             bury(deployment, engine, f"it did not announce itself within {hello:g} s")
+    _fail_for_the_dead(deployment)
     if deployment.failed and not deployment.roster.lives(deployment.members):
         conclude(deployment)
 
@@ -52,8 +53,20 @@ def bury(deployment: Deployment, engine: str, reason: str) -> None:
     coordinator = deployment._coordinator
     if coordinator is not None and not coordinator.operation.ended:
         coordinator.died(engine, reason)
-    if engine in deployment.members:
-        deployment._fail(f"serving engine {engine} died: {reason}")
+    deployment.deaths[engine] = reason
+    _fail_for_the_dead(deployment)
+
+
+def _fail_for_the_dead(deployment: Deployment) -> None:
+    """A dead member ends the deployment, unless it was leaving and the operation goes on without it."""
+    coordinator = deployment._coordinator
+    for engine, reason in deployment.deaths.items():
+        if engine not in deployment.members:
+            continue
+        if coordinator is not None and coordinator.spares(engine):
+            deployment.router.lost([engine])
+        elif not deployment.failed:
+            deployment._fail(f"serving engine {engine} died: {reason}")
 
 
 def _kill(deployment: Deployment, engine: str) -> None:

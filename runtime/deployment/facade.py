@@ -68,6 +68,7 @@ class Deployment:
         self.members: tuple[str, ...] = standing.members if standing is not None else ()
         self.generation = standing.generation if standing is not None else 0
         self.failed = ""
+        self.deaths: dict[str, str] = {}  # engine -> reason, in order
         self.start_seconds = 0.0  # how long the first engines took to serve; 0 while unknown, as after a takeover
         self.counts = Counts()
         self.samples, self.moved = self.counts.samples, self.counts.moved
@@ -128,22 +129,17 @@ class Deployment:
         address = standing.address if standing is not None else options.address
         self._hub = Hub(address or f"ipc://{directory}/hub.sock")
         self.address = self._hub.address
-        self._stack.callback(self._close_hub)
+        self._stack.callback(self._stop_thread)
         self.roster = Roster(self._hub.send)
         self._launcher = self.launchers(self.journals, seats=gpus.seats() if options.device == "cuda" else None)
         self._launcher.keep = options.keep
         self._stack.callback(self._launcher.close)
+        self._stack.callback(self._end_engines)  # first of all: the hub's thread must still carry it
 
     def _listen(self) -> None:
         """From here on engines are heard."""
         self._thread = threading.Thread(target=self._serve, name="hub", daemon=True)
         self._thread.start()
-        self._stack.callback(self._stop_thread)
-        self._stack.callback(self._end_engines)
-
-    def _close_hub(self) -> None:
-        if self._thread is None:  # else its thread did
-            self._hub.close()
 
     def _end_engines(self) -> None:
         for member in self.roster.living():  # also those that somebody else started
@@ -357,12 +353,15 @@ class Deployment:
             if time.monotonic() >= due:
                 due = time.monotonic() + POLL
                 self._watch()
+        self._hub.flush()  # engines of others are told to end, too
 
     def _stop_thread(self) -> None:
         self._stopping.set()
+        if self._thread is None:
+            self._hub.close()
+            return
         self._hub.ring()
-        if self._thread is not None:
-            self._thread.join(5)
+        self._thread.join(5)
 
     def _receive(self, engine: str, message: wire.Mail) -> None:
         receive(self, engine, message)

@@ -7,7 +7,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 from collections.abc import Collection
 
 import torch
@@ -32,7 +31,6 @@ from .faults import experts_with, hide_nixl, swap_experts
 from .joining import Joining, greet, wake_address
 
 IDLE_SECONDS = 0.5
-LAST_WORDS_SECONDS = 3.0  # for an operation to end here after serving broke
 
 
 class EngineProcess:
@@ -202,18 +200,13 @@ class EngineProcess:
             self._intake()
             if not elastic.turn():
                 elastic.wait(IDLE_SECONDS)
-            if elastic.broken:
-                self._last_words(elastic)
+            if elastic.broken and self._over(elastic):
                 self._fail(f"serving ended: {elastic.broken}")
                 return
 
-    def _last_words(self, elastic: Elastic) -> None:
-        """The machine of a running operation hears that serving broke, and says `failed`, before the engine ends."""
-        limit = time.monotonic() + LAST_WORDS_SECONDS
-        while elastic.machines.operation is not None and time.monotonic() < limit and not self.ending.is_set():
-            self._intake()
-            if not elastic.turn():
-                elastic.wait(0.05)
+    def _over(self, elastic: Elastic) -> bool:
+        """Whether broken serving is the end: not while an operation decides what follows, nor for who has left."""
+        return elastic.machines.operation is None and self.role != "retired"
 
     def _intake(self) -> None:
         while True:

@@ -84,11 +84,11 @@ class ExpertState:
     a layer is then cut into parts, of which each is read, agreed on and put in place like a layer.
 
     `generation` returns the generation called "active" or "standby", or None. `seconds` bound one layer, `patience`
-    (0: as long) the wait for a member that is slow between two steps. From `applying` on until all have settled, members may route by
-    different maps: whoever has to take a step then must not. `ended` is
-    called when a rebalance has ended or a generation was adopted: rows and map agree then, on the main loop. `planned`
-    is called by every member after the same step, when a plan begins. With a plan the members also exchange numbers of
-    their own: `bids` gives mine, `heard` gets the largest of all.
+    (0: as long) the wait for a member that is slow between two steps. From `applying` on until all have settled,
+    members may route by different maps: whoever has to take a step then must not. `ended` is called when a
+    rebalance has ended or a generation was adopted: rows and map agree then, on the main loop. `planned` is called
+    by every member after the same step, when a plan begins. With a plan the members also exchange numbers of their
+    own: `bids` gives mine, `heard` gets the largest of all.
     """
 
     engine: str

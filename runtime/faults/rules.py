@@ -36,8 +36,8 @@ def _death(cell: Cell, state: State) -> tuple[Outcome, ...]:
     """
     if cell.role == "new" and state.phase != "completing":
         return ("failed", "aborted") if state.phase == "starting" else ("aborted",)
-    if cell.role == "removing" and state.phase == "completing":
-        return ("failed", "completed")
+    if cell.role == "removing" and state.phase not in ("preparing", "aborting"):
+        return ("completed", "failed")
     if state.phase == "aborting":
         return ("failed", "aborted")
     return ("failed", "completed") if state.name == "retiring" else ("failed",)

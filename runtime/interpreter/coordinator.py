@@ -123,6 +123,11 @@ class Conductor:
             if not self._inbox:
                 self._changed.wait(max(min(seconds, self._seat.left()), 0.0))
 
+    def minds(self, message: str) -> bool:
+        """Whether this message of any engine leads out of the present state."""
+        at = self._seat.at
+        return at is not None and any(way.guard.kind == "any" and way.guard.name == message for way in at.leave)
+
     def waits_for(self) -> dict[str, list[str]]:
         """What the present state waits for, as message -> engines that have not sent it."""
         at = self._seat.at
