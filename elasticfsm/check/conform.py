@@ -86,6 +86,9 @@ class Walker:
             except ElasticError as error:
                 raise Differs(self._told([str(error)])) from error
         lines = differences(self.plain.view(), view(self.stage))
+        refused = [str(one) for engine in self.stage.engines.values() for one in engine.monitor.violations]
+        if refused:
+            raise Differs(self._told(["the monitor refuses what the checker allows:", *refused]))
         if lines:
             raise Differs(self._told(["the checker's state | the real objects':", *lines]))
 

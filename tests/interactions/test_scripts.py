@@ -15,6 +15,7 @@ import pytest
 
 from elasticfsm.seat import Seat
 from elasticfsm.testing.stage.script import Player, Wrong, play
+from elasticfsm.trace import validate
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 PAGE = Path(__file__).parents[2] / "docs" / "scenarios.md"
@@ -33,14 +34,17 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_transcript_is_what_happens(path: Path) -> None:
-    told = play(path.read_text())
+def test_transcript_is_what_happens(path: Path, tmp_path: Path) -> None:
+    told = play(path.read_text(), journals=tmp_path)
     if os.environ.get("ELASTICFSM_GOLDEN") == "write":
         path.write_text(told)
     assert told == path.read_text()
     assert "REFUTED" not in told
     assert told.startswith("# ")
     assert "\nstatus\n----\n" in told
+    unended = path.stem.startswith("crash_of_a") or path.stem == "growth_impossible"  # dead, or never told
+    findings = [str(one) for one in validate(tmp_path)]
+    assert [text for text in findings if not (unended and text.endswith(("never ended", "aborted on new0")))] == []
 
 
 def test_the_page_of_scenarios_lists_each_of_them_and_every_command() -> None:

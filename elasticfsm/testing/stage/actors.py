@@ -30,8 +30,9 @@ At = Callable[[Seat], "Standing | None"]
 class Record:
     """A journal in memory: what one actor has noted; `heard` is told of each event."""
 
-    def __init__(self, who: str, heard: Heard) -> None:
+    def __init__(self, who: str, heard: Heard, clock: Callable[[], int]) -> None:
         self.events: list[dict[str, Any]] = []
+        self._clock = clock
         self._who = who
         self._heard = heard
         self.operation = ""
@@ -39,7 +40,8 @@ class Record:
 
     def put(self, event: str, machine: str = "", /, **fields: object) -> None:
         """Notes an event."""
-        self.events.append({"event": event, "machine": machine, **fields})
+        head = {"t": self._clock(), "engine": self._who, "operation": self.operation, "generation": self.generation}
+        self.events.append({**head, "event": event, "machine": machine, **fields})
         self._heard(self._who, self.events[-1])
 
     def flush(self) -> None:
@@ -98,7 +100,7 @@ class Engine:
         self.own = ""  # the machine of the operation
         self.asked = ""  # the message of the environment that is there now
         self.due = False
-        self.board, self.journal = Board(), Record(name, stage.heard)
+        self.board, self.journal = Board(), Record(name, stage.heard, stage.nanoseconds)
         self.monitor = Monitor(name, self.journal, clock=stage.nanoseconds)
         self.performer = Performer(name, stage.laws, stage.gates, self.board, self.monitor)
         self.performer.busy = self._others_work
@@ -252,7 +254,7 @@ class Boss:
         program = stage.program
         self.stage = stage
         self.name = COORDINATOR
-        self.journal = Record(COORDINATOR, stage.heard)
+        self.journal = Record(COORDINATOR, stage.heard, stage.nanoseconds)
         self.alive = True
         self.performer = Performer(COORDINATOR, stage.laws, stage.gates, Board())
         self.performer.launch = stage.launch

@@ -7,6 +7,7 @@ then what happened, up to the next empty line. `play` runs the commands and retu
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from elasticfsm.compile import program
@@ -28,8 +29,11 @@ class Wrong(ElasticError):
     """A command that does not exist, or that is not possible now."""
 
 
-def play(text: str) -> str:
-    """Runs a script and returns it with the transcripts that it gave now; blocks, and leaves no thread behind."""
+def play(text: str, journals: Path | None = None) -> str:
+    """Runs a script and returns it with the transcripts that it gave now; blocks, and leaves no thread behind.
+
+    `journals` is a folder for the journals of all actors at the end.
+    """
     player = Player()
     told: list[str] = []
     try:
@@ -44,6 +48,8 @@ def play(text: str) -> str:
             if line.strip() and not line.startswith("#"):
                 told += [RULE, *(player.do(line.strip()) or ["nothing happens"])]
                 skipping = True
+        if journals is not None:
+            player.stage.journals(journals)
         return "\n".join(told).rstrip() + "\n"
     finally:
         player.close()

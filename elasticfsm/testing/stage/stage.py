@@ -7,6 +7,9 @@ store and weights (`Laws`), the network, the clock, and who goes next: threads s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
 
 from elasticfsm.compile import Program
 from elasticfsm.errors import ElasticError
@@ -122,6 +125,13 @@ class Stage(Asked):
     def nanoseconds(self) -> int:
         """The virtual time for monitors."""
         return int(self.now * 1e9)
+
+    def journals(self, directory: Path) -> None:
+        """Writes the journals of all actors as a run of the runtime leaves them, for `elasticfsm.trace`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for actor in self.actors():
+            lines = [msgspec.json.encode({"wall": 0.0, "instance": "stage", **event}) for event in actor.journal.events]
+            (directory / f"{actor.name}.jsonl").write_bytes(b"\n".join([*lines, b""]))
 
     def actor(self, who: str) -> Engine | Boss:
         """An engine by its name, or the coordinator."""
