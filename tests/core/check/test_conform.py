@@ -12,8 +12,9 @@ from elasticfsm.check.conform import Differs, conform
 from elasticfsm.check.world import Regime, sizes_of
 from elasticfsm.compile import compile_protocol, program
 from elasticfsm.mailroom import Mailroom
+from elasticfsm.monitor import Monitor
 from elasticfsm.protocol import load
-from elasticfsm.runtime.interpreter import Interpreter
+from elasticfsm.runtime.interpreter import Interpreter, engine, lists
 from elasticfsm.seat import Seat
 from elasticfsm.testing.stage import gates
 
@@ -78,6 +79,10 @@ def _move(seat: Seat, trigger: str, guard: str) -> None:
     seat._enter(before, guard)
 
 
+def _backwards(job: Any, *more: Any) -> Any:
+    return lists.run_list(job._replace(steps=job.steps[::-1]), *more)
+
+
 # What is broken: where, the name, and what stands there instead.
 BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "full votes are not acted on": (Seat, "agree", lambda self, full: False),
@@ -85,6 +90,8 @@ BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a list that was left is not withdrawn": (Seat, "_move", _move),
     "a forward step begins while another machine is in a foreground state": (Seat, "blocks", lambda self: False),
     "messages inside an engine are lost": (Mailroom, "_route", lambda self, route, program, operation: False),
+    "the steps of a list run backwards": (engine, "run_list", _backwards),
+    "the monitor is not told which step runs": (Monitor, "begin_step", _nothing),
     "votes are cast by nobody": (Interpreter, "votes_cast", lambda self: frozenset()),
 }
 
