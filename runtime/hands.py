@@ -90,10 +90,15 @@ class GroupSteps:
     def join(self, name: str, cancelled: Cancelled = None) -> None:
         """Step groups.join: old and new meet; compares operation, generation and expert map.
 
-        Seconds at most, except on a new engine: once it has contributed the others may hold the result, so it waits
-        until it is told to end or a member closes its side.
+        Existing engines wait for new ones for seconds at most. Where all members come from the same forward step there
+        is no such limit, only that of a step. A new engine waits until it is told to end or a member closes its side:
+        once it has contributed the others may hold the result.
         """
-        limit = self._join_seconds if self._groups.active is not None else UNTIL_TOLD
+        active, coming = self._groups.active, self._groups.need(name)
+        if active is None:
+            limit: float | None = UNTIL_TOLD
+        else:
+            limit = self._join_seconds if set(coming.members) - set(active.members) else None
         self._groups.join(name, limit, self._placements.facts(), cancelled)
         self.joined = True
 

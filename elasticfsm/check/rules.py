@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticfsm.check.verdict import Run, run
+from elasticfsm.check.verdict import Refutation, Run, run
 from elasticfsm.check.world import Regime, sizes_of
 from elasticfsm.compile import Program, compile_protocol
 from elasticfsm.errors import SpecError
@@ -41,9 +41,18 @@ class Cell:
             return f"refuted: {', '.join(sorted(found))}"
         return ", ".join(told) or ("holds" if self.run.complete else "inconclusive")
 
+    def worst(self) -> list[Refutation]:
+        """The refutations that the verdict speaks of, the worst kind only."""
+        found = self.run.refuted
+        for _, names in WORDS:
+            told = [found[name] for name in names if name in found]
+            if told:
+                return told
+        return list(found.values())
+
 
 WORDS = (  # two sides of one decision; the old deployment blocked or ended; no way on to a good end
-    ("splits", ("agreement", "membership", "decided_once")),
+    ("splits", ("agreement", "decided_once")),
     ("loses the service", ("service_kept",)),
     ("strands", ("good_end",)),
 )

@@ -60,7 +60,8 @@ class Service:
             return False
         if self.known[number].end == OTHER_END:
             return True
-        return who in self.old and who in self.new and not self._serves(local)
+        over = self.known[number].end != RUNNING  # before that the operation may take it up again
+        return over and who in self.new and not self._serves(local)
 
     def _serves(self, local: Local) -> bool:
         tables = self.world.machines[local.role]
