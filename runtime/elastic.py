@@ -28,6 +28,8 @@ from .experts.balance import Balance
 from .experts.cadence import Cadence, Pace, synchronous
 from .experts.placement import Placement
 from .experts.placing import Loads, Placements
+from .experts.plan import DEFAULT_POLICY
+from .experts.policy.settings import Policy
 from .experts.rebalance import Experts
 from .experts.state import ExpertState, Mode
 from .group import Group
@@ -64,14 +66,15 @@ Post = Callable[[Letter, Collection[str]], None]
 
 
 class Eplb(NamedTuple):
-    """How experts are balanced: pace, steps between two plans, checksums of all experts (empty: never compared), and
-    the bytes of rows that may arrive beside one step (0: a layer at a time).
+    """How experts are balanced: pace, steps between two plans, checksums of all experts (empty: never compared), the
+    bytes of rows that may arrive beside one step (0: a layer at a time), and where experts should be.
     """
 
     pace: Pace = "async"
     interval: int = 200
     sums: tuple[int, ...] = ()
     step_bytes: int = 0
+    policy: Policy = DEFAULT_POLICY
 
 
 DEFAULT_EPLB = Eplb()
@@ -139,7 +142,7 @@ class Elastic:
         self.experts.offer()
         loads = self._loads = Loads(self.experts)
         self._balance = Balance()
-        placements = Placements(self.experts, loads)
+        placements = Placements(self.experts, loads, eplb.policy)
         sharing = WeightSharing(transfers.beside(), core.weights())
         self._weights = WeightSteps(sharing)
         self._cache = CacheSteps(core, self.groups, transfers, CACHE_SECONDS * timescale)

@@ -7,6 +7,7 @@ import msgspec
 from elasticfsm.compile import program
 
 from . import wire
+from .experts.policy.settings import Policy
 from .operation import Record
 
 
@@ -19,7 +20,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     else somebody else starts `elasticfsm engine --join ADDRESS --operation ID` for the ids that the record names.
     A rebalance is due every `eplb_interval` steps and looks at the loads of the last `eplb_window`. `eplb_step_bytes`
     bounds the bytes of expert rows that arrive beside one step, on all engines together; 0, the default: at most one
-    layer. A row is never cut, nor are rows that change places torn apart. `verify_experts`:
+    layer. A row is never cut, nor are rows that change places torn apart. `policy` says where experts should be and how
+    eagerly they move there. `verify_experts`:
     every slot is compared with the checkpoint after every rebalance and every switch. `device`: "cuda" puts engines on
     the machine's GPUs, fewest engines first, with bfloat16, NCCL and graphs. Every limit of time is multiplied by
     `timescale`, but not the `deadlines` given here: they replace the spec's.
@@ -40,6 +42,7 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     eplb_interval: int = 200
     eplb_window: int = 200
     eplb_step_bytes: int = 0
+    policy: Policy = Policy()
     verify_experts: bool = False
     address: str = ""
     directory: str = ""

@@ -12,6 +12,7 @@ import msgspec
 from elasticfsm.errors import ElasticError
 
 from .experts.placement import PlacementWire
+from .experts.policy.settings import Policy
 
 LIMIT = 8 * 1024 * 1024  # bytes of one message
 COORDINATOR = "coordinator"
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     eplb_interval: int = 200
     eplb_window: int = 200
     eplb_step_bytes: int = 0
+    policy: Policy = Policy()
     expert_sums: tuple[int, ...] = ()
     journal: str = ""
     faults: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ def demo(
     ] = ("async"),
     eplb_interval: Annotated[int, typer.Option(help="Steps between two rebalances.", min=1)] = 200,
     eplb_window: Annotated[int, typer.Option(help="Steps whose loads a rebalance looks at.", min=1)] = 200,
+    eplb_policy: Annotated[str, typer.Option(help="bounded (least movement) or balanced (DeepSeek's).")] = "bounded",
     eplb_step_bytes: Annotated[
         int, typer.Option(help="Bytes of experts that arrive beside one step; 0: a layer at a time.", min=0)
     ] = 0,
@@ -60,6 +61,8 @@ def demo(
         raise RequestRefused(f"--transfer {transfer}: expected auto, nixl or p2p")
     if eplb not in ("async", "sync", "off"):
         raise RequestRefused(f"--eplb {eplb}: expected async, sync or off")
+    if eplb_policy not in ("bounded", "balanced"):
+        raise RequestRefused(f"--eplb-policy {eplb_policy}: expected bounded or balanced")
     if device not in ("cpu", "cuda"):
         raise RequestRefused(f"--device {device}: expected cpu or cuda")
     if fault and fault not in FAULTS:
@@ -76,6 +79,7 @@ def demo(
         eplb_interval=eplb_interval,
         eplb_window=eplb_window,
         eplb_step_bytes=eplb_step_bytes,
+        policy=eplb_policy,  # type: ignore[arg-type]
         verify_experts=verify_experts,
         seconds=seconds,
         clients=clients,

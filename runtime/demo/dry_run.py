@@ -39,6 +39,7 @@ def foretell(deployment: Deployment, streams: Sequence[Stream], after: int) -> F
         options.slots,
         leaving=[deployment.members.index(engine) for engine in deployment.leaving(after)],
         placement=deployment.placement,
+        policy=options.policy,
         assumptions=Assumptions(
             step_seconds=statistics.median(recent) if recent else Assumptions().step_seconds,
             start_seconds=deployment.start_seconds or Assumptions().start_seconds,

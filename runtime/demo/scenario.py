@@ -17,6 +17,7 @@ from .. import wire
 from ..deployment import Deployment, Options
 from ..engine.config import ModelConfig
 from ..experts.placement import refuse_size
+from ..experts.policy.settings import Kind, Policy
 from ..operation import Operation
 from ..router import Stream
 from ..transport import SocketDirectory
@@ -42,6 +43,7 @@ class Scenario(msgspec.Struct, kw_only=True, frozen=True):
     eplb_interval: int = 200
     eplb_window: int = 200
     eplb_step_bytes: int = 0
+    policy: Kind = "bounded"
     verify_experts: bool = False
     seconds: float = 8.0
     clients: int = 12
@@ -106,6 +108,7 @@ class Run:
             eplb_interval=scenario.eplb_interval,
             eplb_window=scenario.eplb_window,
             eplb_step_bytes=scenario.eplb_step_bytes,
+            policy=Policy(kind=scenario.policy),
             verify_experts=scenario.verify_experts,
             largest=scenario.largest,
             journal=scenario.journal,

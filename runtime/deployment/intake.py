@@ -104,6 +104,7 @@ def settings(deployment: Deployment) -> wire.Settings:
         eplb_interval=options.eplb_interval,
         eplb_window=options.eplb_window,
         eplb_step_bytes=options.eplb_step_bytes,
+        policy=options.policy,
         expert_sums=deployment._sums,
         journal=str(deployment.journals.resolve()),
         faults=options.faults,

@@ -8,6 +8,9 @@ sees the old row.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from elasticfsm.errors import PlacementError, TransferError
@@ -16,6 +19,7 @@ from ..deadline import Cancelled, Deadline
 from ..groups import Generation
 from ..weights.transfer import checksum
 from . import offers
+from .placement import Placement
 from .plan import Move
 from .reads import Reads
 from .state import ExpertState, Part, Staged
@@ -36,6 +40,10 @@ class Experts:
         Blocks until all ranks have entered. The first fence of a plan carries every rank's offer, too.
         Raises IdentityMismatch when ranks stand at different layers or plans, GroupError when a peer is gone.
         """
+        with self._remembered():
+            self._fence(name, cancelled)
+
+    def _fence(self, name: str, cancelled: Cancelled) -> None:
         state = self._state
         generation = state.members(name)
         part = state.part()
@@ -58,6 +66,10 @@ class Experts:
         Blocks until they are there or the layer's time is up. Raises TransferError (peer dead, stopped, wrong
         checksum): live slots are untouched.
         """
+        with self._remembered():
+            self._read(cancelled)
+
+    def _read(self, cancelled: Cancelled) -> None:
         state = self._state
         target, part = state.target, state.part()
         generation = state.members("active")
@@ -96,18 +108,22 @@ class Experts:
             state.applying = True
             return "all"
         state.failed = state.failed or state.staged is None
+        mine = state.why or "nothing was read" if state.staged is None else "another engine could not read"
+        state.transfers.say(f"experts of layer {state.pending[0]} stay where they are: {mine}")
         self._give_up()
         return "not_all"
 
     def apply(self) -> None:
         """Step experts.apply: copy the staged rows into their slots and route the layer by the new map.
 
-        Between two steps, on every rank at the same one; local, blocks until a device has copied.
+        Between two steps, on every rank at the same one; local, blocks until a device has copied. Raises PlacementError
+        before anything is overwritten when the layer would leave an expert without a replica.
         """
         state = self._state
         if state.staged is None or state.target is None:
             raise PlacementError("no layer was read; nothing to apply")
         part = state.part()
+        Placement(part.now[None], state.experts, state.slots_per_rank).check(duplicates=not part.last)
         for row in state.staged:
             self.store(part.layer, row)
         if any(tensor.is_cuda for row in state.staged for tensor in row.tensors):
@@ -162,6 +178,16 @@ class Experts:
     def _give_up(self) -> None:
         if self._state.target is not None:
             self._state.end(failed=True)
+
+    @contextmanager
+    def _remembered(self) -> Iterator[None]:
+        """What ends the worker's step is said when all members have given the layer up, whatever it is."""
+        self._state.why = ""
+        try:
+            yield
+        except BaseException as error:
+            self._state.why = f"{type(error).__name__}: {error}"
+            raise
 
     def _either(self, cancelled: Cancelled) -> Cancelled:
         """Withdrawn: this list, or the whole engine."""

@@ -116,6 +116,7 @@ class ExpertState:
     applying: bool = False
     failed: bool = False
     renewed: bool = False
+    why: str = ""
     target: Placement | None = None
     pending: list[int] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)

@@ -26,7 +26,7 @@ class Transfers:
     def __init__(self, engine: str, wish: Wish = "auto", say: Say = lambda text: None) -> None:
         self.engine = engine
         self.reason = ""
-        self._say = say
+        self.say = say
         self._have: dict[Kind, Transfer] = {"p2p": P2pTransfer(engine)}
         if wish != "p2p":
             try:
@@ -43,7 +43,7 @@ class Transfers:
     def only(cls, transfer: Transfer) -> Transfers:
         """Return a choice of one."""
         made = cls.__new__(cls)
-        made.engine, made.reason, made._say = transfer.engine, "", lambda text: None
+        made.engine, made.reason, made.say = transfer.engine, "", lambda text: None
         made._have = {transfer.kind: transfer}
         made.active = made.coming = transfer
         made._beside = []
@@ -54,7 +54,7 @@ class Transfers:
 
         What goes on through them is not disturbed when the agents here renew their names after an error.
         """
-        other = Transfers(self.engine, "auto" if "nixl" in self._have else "p2p", self._say)
+        other = Transfers(self.engine, "auto" if "nixl" in self._have else "p2p", self.say)
         self._beside.append(other)
         return other
 
@@ -68,7 +68,7 @@ class Transfers:
         if kind not in self._have:
             raise TransferError(f"engine {self.engine} has only {', '.join(self._have)}, but the members use {kind}")
         if kind == "p2p" and "nixl" in self._have:
-            self._say("some member cannot use NIXL: all use p2p")
+            self.say("some member cannot use NIXL: all use p2p")
         self.coming = self._have[kind]
         for other in self._beside:
             other.coming = other._have[kind]

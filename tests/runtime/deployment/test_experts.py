@@ -7,6 +7,7 @@ from deployed import BUSY, totals
 
 from elasticfsm.journal import read
 from elasticfsm.runtime.bench.rescales import path
+from elasticfsm.runtime.experts.policy.settings import Policy
 
 pytestmark = pytest.mark.slow
 
@@ -21,8 +22,10 @@ def test_rescales_in_a_row_with_experts_on_the_move_keep_every_token_and_every_e
     seed = random.SystemRandom().randrange(1 << 16)
     sizes = path(3, seed, smallest, 3)
     print(f"seed {seed}: {sizes}")
-    cut = {"eplb_step_bytes": 100_000 if eplb == "sync" else 0}  # one row at a time
-    deployment = running.start(sizes[0], eplb=eplb, **BUSY | cut | {"slots": 16 if smallest == 1 else 10})
+    more = {"slots": 16}
+    if eplb == "sync":  # many rows, each of which arrives beside a step of its own
+        more = {"eplb_step_bytes": 100_000, "policy": Policy(kind="balanced")}
+    deployment = running.start(sizes[0], eplb=eplb, **BUSY | more)
     for size in sizes[1:]:
         running.request(3, 40)
         assert deployment.scale(size).wait(60).phase == "completed"

@@ -46,7 +46,7 @@ class Wounds:
     def hold(self, when="in flight"):
         """Wait until a read of e1 from e0 is under way, or about to be; it is held there."""
         self.write("armed", when)
-        self.running.until(lambda: self.running.request(2, 60) and (self.directory / "flying").exists())
+        self.running.serve_until((self.directory / "flying").exists)
         (self.directory / "flying").unlink()
 
     def scale(self, size, at):

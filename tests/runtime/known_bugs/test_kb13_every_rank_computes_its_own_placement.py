@@ -13,6 +13,6 @@ def test_a_rank_that_would_place_experts_elsewhere_follows_rank_0_and_is_followe
     assert deployment.scale(2, remove=["e0"]).wait(60).phase == "completed"
     assert deployment.members[0] == "e1"  # its way to break ties is everybody's now
     before = totals(deployment, "rebalances")["e1"]
-    running.until(lambda: running.request(2, 40) and totals(deployment, "rebalances")["e1"] > before)
+    running.serve_until(lambda: totals(deployment, "rebalances")["e1"] > before)
     running.right()
     assert set(totals(deployment, "rebalances_broken").values()) == {0}
