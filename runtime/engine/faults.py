@@ -65,11 +65,10 @@ class FailingExperts(Experts):
     times: int = 2
     _reads = itertools.count()
 
-    def read(self, role: str = "engine", cancelled: Cancelled = None) -> None:
-        """Fail, or read."""
+    def _read(self, cancelled: Cancelled) -> None:
         if next(self._reads) < self.times:
             raise self.error("injected")
-        super().read(role, cancelled)
+        super()._read(cancelled)
 
 
 class ExitingExperts(FailingExperts):

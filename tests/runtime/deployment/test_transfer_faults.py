@@ -83,6 +83,7 @@ def stopped(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
+@pytest.mark.parametrize("slow_zygote", TLS[:1], indirect=True)
 def test_a_read_that_is_let_go_of_and_a_source_that_stops_cost_no_byte_and_no_operation(wounds):
     deployment = wounds.start()
     wounds.hold()
@@ -101,6 +102,7 @@ def test_a_read_that_is_let_go_of_and_a_source_that_stops_cost_no_byte_and_no_op
     assert [len(looks) for looks in (wounds.audits("e0"), wounds.audits("e1"))] > [2, 2]
 
 
+@pytest.mark.parametrize("slow_zygote", TLS[1:], indirect=True)
 def test_a_source_that_frees_early_stays_alive_and_what_is_read_then_is_refused(wounds):
     wounds.start(eplb="sync")
     wounds.hold("before")

@@ -15,6 +15,7 @@ from elasticfsm.runtime.experts.placement import EMPTY, Placement
 from elasticfsm.runtime.experts.placing import Loads, Placements
 from elasticfsm.runtime.experts.policy.bounds import moved
 from elasticfsm.runtime.experts.rebalance import Experts
+from elasticfsm.runtime.experts.slots import Lanes, in_slots
 from elasticfsm.runtime.experts.state import ExpertState
 from elasticfsm.runtime.groups import Groups
 from elasticfsm.runtime.store import StoreServer
@@ -75,6 +76,27 @@ class Memory:
         return found
 
 
+class Rows:
+    """What moves rows on a device, played by a group of the host: posted in slots by the main loop."""
+
+    alive, gbs = True, 1.0
+
+    def __init__(self, group):
+        self.group, self.posted = group, []
+
+    def timed_rows(self, incoming, outgoing):
+        self.posted = [self.group.post_recv(*each) for each in incoming]
+        self.posted += [self.group.post_send(*each) for each in outgoing]
+        return self, lambda: None
+
+    def cut(self, reason):
+        self.alive = False
+
+    def wait(self, within):
+        for each in self.posted:
+            each.wait(within)
+
+
 class Engine:
     """The steps of one engine in one thread, in the order in which the protocol runs them."""
 
@@ -96,6 +118,11 @@ class Engine:
         self.placements = Placements(self.state, self.loads)
         self.experts = Experts(self.state)
         self.generation = 0
+        self.slots = kind == "slots"
+        if self.slots:
+            adapters = {"placement": self.placements, "experts": self.experts}
+            in_slots(adapters, Lanes(self.state, "p2p", lambda text: None))
+            self.placements, self.experts = adapters["placement"], adapters["experts"]
 
     def meet(self, members):
         """Create the next generation, share the map with it and switch."""
@@ -107,6 +134,7 @@ class Engine:
         self.placements.share("standby") if self.generation > 1 else None
         self.groups.switch()
         self.groups.destroy("retired")
+        self.groups.active.rows = Rows(self.groups.active.world) if self.slots else None
         if self.generation > 1:
             self.placements.adopt()
 
@@ -223,7 +251,7 @@ def within_a_budget(link, store, me, kind, rows):
     return report
 
 
-@pytest.mark.parametrize("kind", ["nixl", "p2p"])
+@pytest.mark.parametrize("kind", ["nixl", "p2p", "slots"])
 def test_a_budget_cuts_layers_into_parts_that_arrive_beside_different_steps(processes, store, kind):
     another = StoreServer()
     both = [(store, 2), (another, 0)]
