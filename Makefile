@@ -9,7 +9,7 @@ ORACLE   ?=
 FAULTS   ?=
 TESTS    ?= tests
 
-.PHONY: help demo test check conform oracle fuzz faults vllm bench lint format draw install tools clean
+.PHONY: help demo test check conform mutate oracle fuzz faults vllm bench lint format draw install tools clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -25,6 +25,11 @@ test: install tools  ## lint, stale diagrams, all tests (CPU)
 
 check: install  ## explore every shipped protocol and every faulty one
 	$(BIN)/elasticfsm check
+
+mutate: install  ## every one-edit mistake in the shipped protocols is made and checked (half an hour; goes on where it stopped)
+	@mkdir -p .mutants
+	for name in serving rebalance scale_up scale_down; do \
+	  $(BIN)/elasticfsm mutate $$name --json .mutants/$$name.jsonl --explained tests/mutants/$$name.yaml || exit 1; done
 
 conform: install  ## every edge that the checker explored, walked on the real interpreters, conductor and monitors
 	$(BIN)/elasticfsm conform

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from elasticfsm.mutate.judge import Judged
-from elasticfsm.mutate.score import Score, score, unexplained
+from elasticfsm.mutate.score import Score, explained_in, score, unexplained
 
 
 def run(spec: str, sizes: list[str] | None, record: Path | None, kind: str, explained: Path | None) -> int:
@@ -25,7 +25,13 @@ def run(spec: str, sizes: list[str] | None, record: Path | None, kind: str, expl
         for one in found.survivors:
             console.print(f"  {one.how}: {one.name}", markup=False, highlight=False, soft_wrap=True)
         return 1 if found.survivors else 0
+    said = explained_in(explained)
     wrong = unexplained(found, explained)
+    missed = sum(said.get(one.name) != "equivalent" for one in found.survivors)
+    killed = len(found.killed)
+    if killed:
+        share = f"{100 * killed / (killed + missed):.1f} %"
+        console.print(f"without those explained as equivalent: {killed} of {killed + missed} killed, {share}")
     for line in wrong:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 1 if wrong else 0

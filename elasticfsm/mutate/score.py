@@ -86,11 +86,8 @@ def score(
 
 
 def unexplained(found: Score, path: Path) -> list[str]:
-    """What differs between the survivors and a committed file of them, in words; empty if nothing.
-
-    The file maps each reason to the names of the mutants that survive because of it.
-    """
-    reasons = explained_in(path)
+    """What differs between the survivors and a committed file of them, in words; empty if nothing."""
+    reasons = set(explained_in(path))
     names = {one.name for one in found.survivors}
     every = {one.name for one in found.judged}
     told = [f"survives without an explanation in {path}: {name}" for name in sorted(names - reasons)]
@@ -99,11 +96,14 @@ def unexplained(found: Score, path: Path) -> list[str]:
     return told
 
 
-def explained_in(path: Path) -> set[str]:
-    """The names of the mutants that a file explains."""
+def explained_in(path: Path) -> dict[str, str]:
+    """The mutants that a file explains, and as what: `equivalent` (right as well) or `missed` (wrong, and not found).
+
+    The file has these two words as keys, under each the reasons, and under each reason the names of mutants.
+    """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    reasons: dict[str, list[str]] = yaml.safe_load(text) or {}
-    return {name for names in reasons.values() for name in names}
+    said: dict[str, dict[str, list[str]]] = yaml.safe_load(text) or {}
+    return {name: what for what, reasons in said.items() for names in reasons.values() for name in names}
 
 
 def _wanted(mutant: Mutant, kind: str, chosen: set[str] | None) -> bool:

@@ -1,0 +1,89 @@
+"""Mutants: each is one edit, and lint or the checker finds it, or a committed file says why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elasticfsm.errors import SpecError
+from elasticfsm.mutate.judge import Judge
+from elasticfsm.mutate.mutants import KINDS, applied, mutants
+from elasticfsm.mutate.score import Score, explained_in, score, unexplained
+from elasticfsm.protocol import find, parse, shipped
+from elasticfsm.reading import read
+
+EXPLAINED = Path(__file__).parents[2] / "mutants"
+TWICE = "engine.stepping: `step.forward: active` twice"  # harmless, as all engines do it
+NEVER = "engine.stepping: without `step.forward: active`"
+SAMPLE = {"serving": 6, "rebalance": 24}  # every so-manieth mutant; `make mutate` judges all
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_mutant_differs_from_the_protocol_and_has_a_name_of_its_own(name: str) -> None:
+    file = parse(read(find(name)))
+    before = msgspec.json.encode(file)
+    found = list(mutants(file))
+    assert not [one for one, count in Counter(mutant.name for mutant in found).items() if count > 1]
+    for mutant in found:
+        changed, words = applied(mutant, file)
+        own = mutant.where.startswith("steps.")
+        assert (msgspec.json.encode(changed) != before) != own
+        assert msgspec.json.encode(file) == before
+        assert bool(words.steps) or not own
+
+
+def test_every_kind_of_edit_is_made() -> None:
+    made = {mutant.kind for name in shipped() for mutant in mutants(parse(read(find(name))))}
+    assert made == set(KINDS)
+
+
+def test_a_mutant_that_means_the_same_is_not_judged_again() -> None:
+    judge = Judge("serving", ["1"])
+    mutant = next(one for one in mutants(judge.file) if one.name == TWICE)
+    assert judge.judge(mutant).how == "survived"
+    assert judge.judge(replace(mutant, what="the same by another name")).how == "same"
+
+
+def test_an_unknown_kind_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(SpecError, match="expected one of: drop step"):
+        score("serving", kind="drop everything")
+
+
+def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
+    record = tmp_path / "record.jsonl"
+    first = score("serving", record, "swap steps", ["1"])
+    lines = record.read_bytes()
+    again = score("serving", record, "swap steps", ["1"])
+    assert [one.how for one in first.judged] == [one.how for one in again.judged]
+    assert record.read_bytes() == lines
+
+
+def test_a_survivor_without_a_reason_and_a_reason_without_a_survivor_are_told(tmp_path: Path) -> None:
+    found = score("serving", sizes=["1"], chosen={TWICE, NEVER})
+    assert [one.name for one in found.survivors] == [TWICE]
+    path = tmp_path / "reasons.yaml"
+    path.write_text(f"missed:\n  because:\n  - '{NEVER}'\n")
+    told = unexplained(found, path)
+    assert len(told) == 2
+    assert TWICE in told[0]
+    assert NEVER in told[1]
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_sample_of_mutants_is_killed_or_explained(name: str) -> None:
+    names = [mutant.name for mutant in mutants(parse(read(find(name))))]
+    found = score(name, chosen=set(names[:: SAMPLE[name]]))
+    assert isinstance(found, Score)
+    assert found.killed
+    assert unexplained(found, EXPLAINED / f"{name}.yaml") == []
+
+
+@pytest.mark.parametrize("path", sorted(EXPLAINED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_explained_mutant_exists(path: Path) -> None:
+    said = explained_in(path)
+    assert set(said.values()) <= {"equivalent", "missed"}
+    assert set(said) <= {mutant.name for mutant in mutants(parse(read(find(path.stem))))}
