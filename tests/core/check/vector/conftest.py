@@ -14,7 +14,7 @@ from elasticfsm.check.coverage import fired
 from elasticfsm.check.explore import Graph
 from elasticfsm.check.liveness import blocked, stranded, uncommitted
 from elasticfsm.check.vector import explore as vector
-from elasticfsm.check.world import Regime, World, sizes_of
+from elasticfsm.check.world import CALM, Regime, World, sizes_of
 from elasticfsm.compile import Program
 
 DEEP = bool(os.environ.get("ELASTICFSM_DEEP"))  # `make check-deep`: larger sizes, no limits
@@ -66,7 +66,7 @@ def agree() -> Agree:
     """Explores with both and compares: all that they say, or up to `limit` states how many there are at each depth."""
 
     def compare(
-        program: Program, sizes: str, regime: Regime = Regime(), reduced: bool = True, limit: int | None = None
+        program: Program, sizes: str, regime: Regime = CALM, reduced: bool = True, limit: int | None = None
     ) -> Graph:
         graphs = [
             one.explore(World(program, sizes_of(program, sizes), regime), reduced, None if DEEP else limit)

@@ -33,13 +33,14 @@ class Thing(NamedTuple):
     parts: tuple[int, ...]
 
 
+ALL = [Thing(None if n % 3 == 0 else "red", n % 5, tuple(range(n % 4))) for n in range(60)]
+
+
 class Things(Kind):
     """Numbers that stand for things; the change `grow` leads to the next one."""
 
-    all = [Thing(None if n % 3 == 0 else "red", n % 5, tuple(range(n % 4))) for n in range(60)]
-
     def value(self, number: int, first: Step) -> Any:
-        return self.all[number % 60]
+        return ALL[number % 60]
 
     def change(self, number: int, step: Step) -> int:
         return number + 1
@@ -58,8 +59,8 @@ def looks(refs: list[Any]) -> tuple[Any, ...]:
 
 def _thing(number: Any) -> Any:
     if isinstance(number, Ref):
-        return number.view(("thing",), Things.all[number.peek() % 60])
-    return Things.all[number % 60]
+        return number.view(("thing",), ALL[number.peek() % 60])
+    return ALL[number % 60]
 
 
 def test_a_memo_says_of_every_row_what_the_function_says_and_runs_it_for_few() -> None:
