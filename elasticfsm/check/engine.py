@@ -29,6 +29,10 @@ def explored(
     numpy = find_spec("numpy") is not None
     if engine == "vector" and not numpy:
         raise SpecError("the vectorised explorer needs numpy: install it, or use --engine plain")
+    if world.regime.expiry == "perfect":
+        from elasticfsm.check.patience import patient
+
+        return patient(world, reduced, limit, progress)
     if engine == "plain" or not numpy:
         return explore(world, reduced, limit, progress)
     if engine == "auto":

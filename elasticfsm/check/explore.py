@@ -83,6 +83,7 @@ def explore(
     world.bold = reduced and bold and not world.regime.faults
     successors = Successors(world, Alone(world) if reduced and alone else None)
     graph = Graph(world, successors, settled_form(world, successors) if reduced else lambda state: state, reduced)
+    world.form = graph.canonical
     graph.service = Service(world, successors.known) if world.regime.faults and world.operation else None
     with _no_collector():
         try:

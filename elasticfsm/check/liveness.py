@@ -6,6 +6,14 @@ from elasticfsm.check.explore import Graph
 from elasticfsm.check.moves import AGREED, BUSY, ENVIRONMENT, FAULT, QUIET, REFUSAL
 from elasticfsm.check.world import ABORTED, ABSENT, DONE
 
+ALONE = {"quiet": ENVIRONMENT | FAULT | BUSY, "busy": ENVIRONMENT | FAULT | QUIET}
+
+
+def hopeless(graph: Graph) -> list[int]:
+    """The states from which no good end can be reached, in a quiet or in a busy environment."""
+    reached = [graph.backwards(graph.good, closed) for closed in ALONE.values()]
+    return [place for place in range(len(graph.states)) if not all(found[place] for found in reached)]
+
 
 def stranded(graph: Graph) -> tuple[int, str] | None:
     """The first state from which no declared end can be reached without help, and under which environment; else None.
@@ -17,7 +25,7 @@ def stranded(graph: Graph) -> tuple[int, str] | None:
     if graph.service is not None:
         goals = graph.good
     worst: tuple[int, str] | None = None
-    for name, closed in (("quiet", ENVIRONMENT | FAULT | BUSY), ("busy", ENVIRONMENT | FAULT | QUIET)):
+    for name, closed in ALONE.items():
         reached = graph.backwards(goals, closed)
         place = reached.find(0)
         if place >= 0 and (worst is None or place < worst[0]):

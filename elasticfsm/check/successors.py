@@ -10,7 +10,7 @@ from elasticfsm.check.coordinator import BossMove, boss_moves
 from elasticfsm.check.faults import Faults, of_boss, of_engine
 from elasticfsm.check.future import Future
 from elasticfsm.check.known import Locals, Safe, Settled
-from elasticfsm.check.moves import Move
+from elasticfsm.check.moves import EXPIRED, Move
 from elasticfsm.check.tables import NEW, OLD, StepTable
 from elasticfsm.check.world import CALM, Local, State, World
 
@@ -141,6 +141,8 @@ class Successors:
                 found.append(Transition(_with(state, who, target), move, who, move.tag, move.bad))
             for target, move in known.open:
                 found.extend(self.open(state, who, target, move))
+        if self.world.regime.expiry == "perfect" and self.world.form(state) not in self.world.given_up:
+            found = [transition for transition in found if not transition.tag & EXPIRED]
         return found if self.faults is None else self.faults.more(state, found)
 
     def orders(self, state: State) -> list[Transition]:

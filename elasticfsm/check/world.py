@@ -7,6 +7,7 @@ that follows from a local state alone is computed once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -190,6 +191,8 @@ class World:
         self.queued = self.tables.device if regime.device == "in_order" else frozenset()
         self.bold = False  # whether the reduction may assume that nothing is withdrawn without a cancel (see `reduce`)
         self.forget: Forget | None = None
+        self.given_up: set[State] = set()  # perfect deadlines: the states in which one may expire (see `patience`)
+        self.form: Callable[[State], State] = lambda state: state
         self.launches = any(
             step.means == "launch" for state in _states(self.tables.coordinator) for step in state.steps
         )
