@@ -24,7 +24,6 @@ from .dry_run import foretold
 from .metrics import Metrics
 
 LOOK = 0.05  # seconds between two looks at an operation that a client waits for
-CANCELLABLE = ("", "preparing", "draining")
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 Scope = dict[str, Any]
@@ -111,8 +110,8 @@ def _control(app: FastAPI, deployment: Deployment) -> None:
         body = bodies.decode(await request.body(), bodies.Cancel)
         running = deployment.operations.running
         if running is None or (body.operation_id and body.operation_id != running.id):
-            asked = f"operation {body.operation_id}" if body.operation_id else "no operation"
-            return answers.error(f"{asked} is not running" if body.operation_id else "no operation runs", 409)
+            text = f"operation {body.operation_id} is not running" if body.operation_id else "no operation runs"
+            return answers.error(text, 409)
         running.cancel()
         if not body.wait:
             return JSONResponse({"message": "asked", "operation": answers.plain(running.status())}, 202)

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from ..demo.live import View
 from ..deployment import Deployment, Options
@@ -160,4 +161,4 @@ class Foreground:
         if self.serving.logs == "json":
             log.info("%s", text)
         else:
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+            self._console.print(Text(text), soft_wrap=True)

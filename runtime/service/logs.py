@@ -10,6 +10,7 @@ import time
 from typing import TextIO
 
 from rich.console import Console
+from rich.text import Text
 
 FIELDS = ("operation", "engine", "state", "phase", "error", "instance")  # `extra` of our log calls
 
@@ -48,7 +49,7 @@ class Above(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Print it as it is."""
-        self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(Text(text), end="", soft_wrap=True)
         return len(text)
 
 

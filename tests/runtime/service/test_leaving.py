@@ -51,17 +51,17 @@ def test_the_last_engine_cannot_be_removed_and_stays(pair):
 
 def test_an_engine_that_left_stays_up_alive_and_not_ready_until_it_is_told_to_end(pair):
     deployment = pair.deployment
-    assert pair.scale(2).code == 200
-    assert pair.raw("GET", "/engines/e2/ready")[0] == 200
-    assert pair.raw("POST", "/engines/e2/exit")[0] == 409  # it serves
-    assert pair.scale(1, retire_engines=["e2"]).code == 200
-    pid = deployment.roster.get("e2").pid
-    assert pair.raw("GET", "/engines/e2/health")[0] == 200
-    assert pair.raw("GET", "/engines/e2/ready")[:2] == (503, "retired\n")
-    assert pair.status()["safe_to_delete"] == ["e2"]
+    assert pair.scale(2, add_engines=["pod-1"]).code == 200  # named as whoever starts engines names them
+    assert pair.raw("GET", "/engines/pod-1/ready")[0] == 200
+    assert pair.raw("POST", "/engines/pod-1/exit")[0] == 409  # it serves
+    assert pair.scale(1, retire_engines=["pod-1"]).code == 200
+    pid = deployment.roster.get("pod-1").pid
+    assert pair.raw("GET", "/engines/pod-1/health")[0] == 200
+    assert pair.raw("GET", "/engines/pod-1/ready")[:2] == (503, "retired\n")
+    assert pair.status()["safe_to_delete"] == ["pod-1"]
     assert pair.metric('elasticfsm_engines{state="retired"}') == 1
     os.kill(pid, 0)
-    assert pair.raw("POST", "/engines/e2/exit")[0] == 202
+    assert pair.raw("POST", "/engines/pod-1/exit")[0] == 202
     assert gone(pid)
     assert deployment.failed == ""
     assert deployment.submit(encode("The king "), 5).wait(30) == "finished"

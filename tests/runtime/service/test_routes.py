@@ -138,11 +138,30 @@ def test_a_deadline_that_passes_while_engines_prepare_is_a_408_and_the_old_size_
     assert served.deployment.members == ("e0",)
 
 
-def test_growing_and_shrinking_over_http_keeps_every_request_and_every_count(served):
+def cancel_once_it_is_decided(deployment, served, monkeypatch):
+    """Ask for it just before the decision to complete is written; returns where the answer will be."""
+    answers, asked = [], []
+
+    def keep(record):
+        if record.detail == "completing" and not asked:
+            asked.append(record)
+            ask = threading.Thread(target=lambda: answers.append(served.client.post("/scale_elastic_ep/cancel", {})))
+            ask.start()
+            until(deployment.operations.current.cancelled.is_set)
+        deployment.ledger.write(record)
+
+    monkeypatch.setattr(deployment.operations, "_keep", keep)
+    return answers
+
+
+def test_growing_and_shrinking_over_http_keeps_every_request_and_every_count(served, monkeypatch):
     deployment = served.deployment
     streams = [deployment.submit(encode(TEXT), 120, (END,)) for _ in range(3)]
+    cancelled = cancel_once_it_is_decided(deployment, served, monkeypatch)
     grown = served.scale(2)
     assert (grown.code, grown.body["operation"]["active_size"]) == (200, 2), grown
+    until(lambda: cancelled)
+    assert (cancelled[0].code, "too late" in cancelled[0].error) == (409, True)
     members = deployment.members
     streams += [deployment.submit(encode(TEXT), 60, (END,)) for _ in range(2)]
     shrunk = served.client.post("/scale_elastic_ep", {"new_ep_size": 1, "retire_ranks": [0]})
