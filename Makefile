@@ -9,7 +9,7 @@ ORACLE   ?=
 FAULTS   ?=
 TESTS    ?= tests
 
-.PHONY: help demo test check conform mutate oracle fuzz faults vllm bench lint format draw install tools clean
+.PHONY: help demo test check check-deep conform mutate oracle fuzz faults vllm bench lint format draw install tools clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -30,6 +30,9 @@ mutate: install  ## every one-edit mistake in the shipped protocols is made and 
 	@mkdir -p .mutants
 	for name in serving rebalance scale_up scale_down; do \
 	  $(BIN)/elasticfsm mutate $$name --json .mutants/$$name.jsonl --explained tests/mutants/$$name.yaml || exit 1; done
+
+check-deep: install  ## larger sizes and more faults than fit into make test (more than half an hour)
+	ELASTICFSM_DEEP=1 $(BIN)/python -m pytest tests/core/check --timeout 3600
 
 conform: install  ## every edge that the checker explored, walked on the real interpreters, conductor and monitors
 	$(BIN)/elasticfsm conform
