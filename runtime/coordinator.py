@@ -26,6 +26,7 @@ from .launch import Launcher
 from .operation import WORDS, Operation, Record
 from .roster import Roster
 from .router import Router
+from .transport import remove_socket
 
 _LOOK = 0.2  # seconds between two looks at a cancellation
 
@@ -349,6 +350,8 @@ class Coordinator:
         self._roster.stop(engines)
         if self._launcher is not None:
             self._launcher.stop(engines)
+        for member in filter(None, map(self._roster.get, engines)):
+            remove_socket(member.wake)
 
     def _stays(self, engine: str, role: str) -> bool:
         """Whether an engine that left stays up: its process is not ours to end, or that was asked for."""

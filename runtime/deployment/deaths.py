@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .facade import Deployment
 
 SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
+LEAST = 3.0  # a machine that is busy may delay any heartbeat as long, whatever the scale of other limits
 HELLO = 60.0  # seconds that an engine of ours has from its start to its hello
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ def watch(deployment: Deployment) -> None:
     exited = launcher.exited().items()
     for engine, status in sorted(exited, key=lambda each: each[1] >= 0):  # who was killed is the cause, and named first
         bury(deployment, engine, f"its process ended with status {status}; {launcher.last_words(engine)}")
-    silence = SILENCE * deployment.options.timescale
+    silence = max(LEAST, SILENCE * deployment.options.timescale)
     for engine in deployment.roster.silent(silence):
         bury(deployment, engine, f"it was silent for {silence:g} s")
     hello = HELLO * deployment.options.timescale

@@ -59,13 +59,20 @@ class Hosted:
         if host is None:
             return []
         host.close()
-        left = self._rig.until_clean(lambda: [f"engine process {pid} runs" for pid in self._rig.zygote.living()], 10)
-        for pid in self._rig.zygote.living():
+        left = self._rig.until_clean(lambda: [f"engine process {pid} runs" for pid in self._living()], 10)
+        for pid in self._living():
             self._rig.zygote.children[pid].kill()
         strange = {each.name for each in self._directory.glob("*.sock")} | {
             each.name for each in self._directory.glob(".*.new")
         }
         return left + [f"{self._directory.name}/{name} is left" for name in sorted(strange)]
+
+    @property
+    def _address(self) -> str:
+        return f"ipc://{self._directory}/hub.sock"
+
+    def _living(self) -> set[int]:
+        return self._rig.zygote.living(self._address)
 
     def _at(self, size: int) -> Host:
         if self._host is not None and len(self._look().members) != size:
@@ -141,7 +148,7 @@ class Hosted:
             problems.append("the fault was never met: nothing came to this state")
         self._rig.post.clear()
         problems += self._answers()
-        problems += self._rig.until_clean(lambda: self._rig.disagreements(self._look(), after, self._directory))
+        problems += self._rig.until_clean(lambda: self._rig.disagreements(self._look(), after, self._address))
         if problems:
             problems += self.shut()
 

@@ -109,13 +109,13 @@ class Rig:
         deployment, self.deployment = self.deployment, None
         if deployment is None:
             return []
-        sockets = Path(deployment.address.removeprefix("ipc://")).parent
         deployment.close()
-        return self.until_clean(lambda: self._left(sockets))
+        return self.until_clean(lambda: self._left(deployment.address))
 
-    def _left(self, sockets: Path) -> list[str]:
+    def _left(self, address: str) -> list[str]:
         before, now = self._before, holdings.of_process()
-        left = [f"engine process {pid} still runs" for pid in sorted(self.zygote.living())]
+        left = [f"engine process {pid} still runs" for pid in sorted(self.zygote.living(address))]
+        sockets = Path(address.removeprefix("ipc://")).parent
         left += [f"{sockets} still exists"] if sockets.exists() else []
         left += [f"shared memory {name}" for name in sorted(holdings.shared_memory() - self._memory)]
         if now.descriptors > before.descriptors:
@@ -191,10 +191,9 @@ class Rig:
 
     def agree(self, deployment: Rigged, members: tuple[str, ...]) -> list[str]:
         """Whatever knows a size says the same one, every engine rests, and nobody else runs."""
-        sockets = Path(deployment.address.removeprefix("ipc://")).parent
-        return self.until_clean(lambda: self.disagreements(deployment.status(), members, sockets))
+        return self.until_clean(lambda: self.disagreements(deployment.status(), members, deployment.address))
 
-    def disagreements(self, status: Status, members: tuple[str, ...], sockets: Path) -> list[str]:
+    def disagreements(self, status: Status, members: tuple[str, ...], address: str) -> list[str]:
         """What is not as it must be when `members` serve and no operation runs."""
         found = []
         if status.members != members:
@@ -207,8 +206,9 @@ class Rig:
             busy = {name: at for name, at in said.states.items() if name.startswith("scale_")}
             if said.generation != status.generation or said.role != "active" or busy:
                 found.append(f"{engine} is {said.role} in generation {said.generation} of {status.generation}: {busy}")
-        extra = self.zygote.living() ^ set(status.pids.values())
+        extra = self.zygote.living(address) ^ set(status.pids.values())
         found += [f"process {pid} runs and should not, or the reverse" for pid in sorted(extra)]
+        sockets = Path(address.removeprefix("ipc://")).parent
         strange = {each.stem for each in sockets.glob("*.sock")} - {"hub", *members}
         found += [f"socket of {name} is left" for name in sorted(strange)]
         found += [f"shared memory {name} is left" for name in sorted(holdings.shared_memory() - self._memory)]

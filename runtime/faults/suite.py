@@ -138,6 +138,7 @@ class Suite:
 
     def at(self, size: int) -> Rigged:
         """A deployment of that size: the one that runs, rescaled if it must be, or a new one."""
+        self._hosted.shut()
         deployment = self.rig.deployment
         if deployment is not None and len(deployment.members) != size:
             record = deployment.scale(size).wait(60)

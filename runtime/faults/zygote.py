@@ -51,13 +51,15 @@ class Said(msgspec.Struct):
     engine: str
     pid: int
     status: int | None = None
+    address: str = ""
 
 
 class Child:
     """One engine process, with the methods of subprocess.Popen that the launcher uses."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, address: str) -> None:
         self.pid = pid
+        self.address = address  # of the coordinator that it joined
         self.returncode: int | None = None
         self.over = threading.Event()
 
@@ -115,10 +117,11 @@ class Zygote:
                 raise EngineDied(f"the process that engines are forked from did not start {start.engine}")
             return self._started.pop(start.engine + start.operation)
 
-    def living(self) -> set[int]:
-        """Processes that were started and have not ended."""
+    def living(self, address: str = "") -> set[int]:
+        """Processes that were started and have not ended; with an address, those that joined there."""
         with self._news:
-            return {pid for pid, child in self.children.items() if child.returncode is None}
+            alive = [child for child in self.children.values() if child.returncode is None]
+            return {child.pid for child in alive if address in ("", child.address)}
 
     def close(self) -> None:
         """End it, and with it every engine that is left."""
@@ -137,7 +140,7 @@ class Zygote:
     def _heard(self, said: Said) -> None:
         with self._news:
             if said.status is None:
-                child = self.children[said.pid] = Child(said.pid)
+                child = self.children[said.pid] = Child(said.pid, said.address)
                 self._started[said.engine] = child
             else:
                 child = self.children[said.pid]
@@ -189,7 +192,7 @@ def main(descriptor: int) -> None:
             start = msgspec.json.decode(text, type=Start)
             pid = _fork(process, start, line)
             children[pid] = start.engine
-            line.sendall(msgspec.json.encode(Said(start.engine + start.operation, pid)) + b"\n")
+            line.sendall(msgspec.json.encode(Said(start.engine + start.operation, pid, None, start.address)) + b"\n")
         _reap(children, line)
     _end(children)
 
