@@ -221,6 +221,11 @@ class Router:
     # -- looking -----------------------------------------------------------------------------------------------
 
     @property
+    def closed(self) -> str:
+        """Why no request is taken any more; empty while they are."""
+        return self._closed
+
+    @property
     def admitted(self) -> tuple[str, ...]:
         """The engines that get requests."""
         return tuple(self._admitted)

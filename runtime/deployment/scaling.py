@@ -40,8 +40,9 @@ def refuse(deployment: Deployment, wanted: Wanted) -> None:
         raise Conflict(f"the instance is {deployment.instance}, expected {expected}; look at the status and ask again")
     if wanted.operation and deployment.operations.find(wanted.operation):
         return  # answered from the record
-    if deployment.failed or deployment._closed:
-        raise RequestRefused(f"the deployment has ended: {deployment.failed or 'closed'}; start it again")
+    ended = deployment.failed or deployment.router.closed
+    if ended or deployment._closed:
+        raise RequestRefused(f"the deployment has ended: {ended or 'closed'}; start it again")
     deployment.sizes.check(wanted.size)
     _refuse_after_failure(deployment)
     if deployment.operations.running is None:

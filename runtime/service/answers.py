@@ -42,7 +42,7 @@ def refusal(deployment: Deployment, refused: ElasticError) -> JSONResponse:
     """The answer to a request that changed nothing."""
     running = deployment.operations.running
     record = running.status() if running is not None else None
-    if deployment.failed:
+    if deployment.failed or deployment.router.closed:
         return error(str(refused), 503)
     if isinstance(refused, Conflict):
         return error(str(refused), 409, record, refused.retry_after)

@@ -137,7 +137,7 @@ def _probes(app: FastAPI, deployment: Deployment) -> None:
         return PlainTextResponse(failed or "ok\n", 503 if failed else 200)
 
     async def ready() -> Response:
-        serves = not deployment.failed and bool(deployment.router.admitted)
+        serves = not deployment.router.closed and bool(deployment.router.admitted)
         return PlainTextResponse("ok\n" if serves else "no engine takes requests\n", 200 if serves else 503)
 
     async def engine_health(engine: str) -> Response:

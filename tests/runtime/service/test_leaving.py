@@ -67,6 +67,13 @@ def test_an_engine_that_left_stays_up_alive_and_not_ready_until_it_is_told_to_en
     assert deployment.submit(encode("The king "), 5).wait(30) == "finished"
 
 
+def test_a_deployment_that_is_ending_takes_neither_requests_nor_operations_and_says_so(pair, monkeypatch):
+    monkeypatch.setattr(pair.deployment.router, "_closed", "")
+    pair.deployment.router.shut("told to end")
+    assert pair.client.post("/v1/completions", {"prompt": "The king "}).code == 503
+    assert (pair.scale(2).code, pair.raw("GET", "/ready")[0], pair.raw("GET", "/health")[0]) == (503, 503, 200)
+
+
 def test_a_second_sigterm_is_the_crash_path_and_is_said_at_once(pair):
     deployment = pair.deployment
     pid, log = deployment.status().pids["e1"], deployment._launcher.log("e1")
