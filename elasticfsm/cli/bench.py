@@ -129,6 +129,7 @@ def soak(
     count: Annotated[int, typer.Option(help="Changes of size in a row.", min=1)] = 200,
     seed: Annotated[int, typer.Option(help="Of path and faults; without it one is drawn, and printed.", min=0)] = -1,
     timescale: Annotated[float, typer.Option(help="Every limit of time is multiplied by this.", min=0.05)] = 0.2,
+    within: Annotated[float, typer.Option(help="Begin no change after so many seconds; 0: all of them.", min=0)] = 0.0,
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the report here, as JSON.")] = None,
 ) -> None:
     """Rescale along a random path, a third of it with faults, then serve many clients; exit 0 if nothing is lost."""
@@ -140,7 +141,7 @@ def soak(
 
     chosen = seed if seed >= 0 else random.SystemRandom().randrange(1 << 16)
     typer.echo(f"seed {chosen}")
-    made = run(count, chosen, timescale, typer.echo)
+    made = run(count, chosen, timescale, within or float("inf"), typer.echo)
     for slope in made.slopes:
         typer.echo(f"{slope.of:<32} {slope.begin:8.1f} at the begin, {slope.per_hundred:+.2f} per hundred rescales")
     for problem in (*made.problems, *made.loop_problems):

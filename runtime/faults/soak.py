@@ -55,14 +55,14 @@ class Soak(msgspec.Struct, kw_only=True):
         return not self.problems and not self.loop_problems
 
 
-def run(count: int, seed: int, timescale: float, say: Callable[[str], None]) -> Soak:
-    """All of it; blocks. Whatever happens, no process is left."""
+def run(count: int, seed: int, timescale: float, within: float, say: Callable[[str], None]) -> Soak:
+    """All of it, or what begins `within` so many seconds; blocks. Whatever happens, no process is left."""
     begun = time.monotonic()
     rig = Rig(timescale)
     made = Soak(seed=seed)
     try:
         rig.learn_answers()
-        _Path(rig, made, seed, say).walk(count)
+        _Path(rig, made, seed, say).walk(count, begun + within)
         if not made.problems:
             _closed_loop(rig, made, say)
     finally:
@@ -84,11 +84,13 @@ class _Path:
         self._faults: Counter[str] = Counter()
         self._samples: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
 
-    def walk(self, count: int) -> None:
-        """So many changes of size; those that faults abort count, too."""
+    def walk(self, count: int, end: float) -> None:
+        """So many changes of size; those that faults abort count, too. None begins after `end`."""
         sizes = path(count, self._made.seed)
         deployment = self._rig.open(sizes[0], slots=16, eplb_interval=40)
         for number, wanted in enumerate(sizes[1:]):
+            if time.monotonic() > end:
+                break
             size = len(deployment.members)
             target = wanted if wanted != size else wanted % 4 + 1
             problems = self._rescale(deployment, target)
