@@ -101,7 +101,9 @@ def _changes(before: View, after: View, act: Act) -> tuple[str, ...]:
 
 
 def _engine(before: EngineView, after: EngineView, act: Act | None) -> list[str]:
-    found = []
+    found: list[str] = []
+    if before.machines and not after.machines:
+        return [f"says {message} (the watchdog, in its name)" for message, _ in sorted(after.said - before.said)]
     for machine, place in after.machines.items():
         old = before.machines.get(machine, place)
         if old.state != place.state:

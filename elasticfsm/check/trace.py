@@ -144,8 +144,8 @@ def _verdict(world: World, trace: Trace) -> list[str]:
     """How the end of the trace looks: who stands where, and who waits for whom."""
     told = [f"=> {trace.property} is refuted:"]
     boss, table = world.bosses[trace.last[0]], world.tables.coordinator
-    if table is not None and boss.stand is not None:
-        told.append(f"   coordinator: {table.states[boss.stand.state].name}")
+    if table is not None and (boss.down or boss.stand is not None):
+        told.append(f"   coordinator: {'dead' if boss.stand is None else table.states[boss.stand.state].name}")
     for who, name in enumerate(world.names):
         local = world.locals[trace.last[who + 1]]
         told.append(f"   {name}: {stands(world, local)}{_waits(world, trace.last, who)}")
@@ -154,6 +154,8 @@ def _verdict(world: World, trace: Trace) -> list[str]:
 
 def stands(world: World, local: Local) -> str:
     """Where the machines of an engine stand, in words."""
+    if local.dead:
+        return "dead"
     words = []
     for machine, stand in enumerate(local.stands):
         state = world.state_of(local, machine)
