@@ -58,6 +58,31 @@ def eplb(
     sys.exit(1 if report.missed else 0)
 
 
+@app.command("check")
+def check(
+    names: Annotated[list[str] | None, typer.Argument(help="Shipped protocols; default: all of them.")] = None,
+    json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,
+    repeats: Annotated[int, typer.Option(help="Rates are medians of so many.", min=1)] = 3,
+    within: Annotated[float, typer.Option(help="CPU seconds in which the largest size is looked for.", min=0.1)] = 60,
+) -> None:
+    """What the checker costs: seconds to a verdict, both explorers side by side, the largest size, and SPIN."""
+    import msgspec
+    from rich.console import Console
+
+    from elasticfsm.bench.checker import measure
+    from elasticfsm.bench.checker_table import show
+    from elasticfsm.errors import RequestRefused
+    from elasticfsm.protocol import shipped
+
+    if unknown := [name for name in names or [] if name not in shipped()]:
+        raise RequestRefused(f"{', '.join(unknown)}: no shipped protocol; there are {', '.join(shipped())}")
+    report = measure(list(names or []), repeats, within, lambda line: typer.echo(line, err=True))
+    console = Console()
+    show(report, console if console.is_terminal else Console(width=180))
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+
+
 @app.command("transfer")
 def transfer(
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,

@@ -14,12 +14,12 @@ from rich.table import Table
 from elasticfsm.check.plan import tasks
 from elasticfsm.compile import Program, program
 from elasticfsm.errors import ElasticError
+from elasticfsm.export.spin import available
 from elasticfsm.language import Patch
 from elasticfsm.patch import load_patch, patched, shipped_patches
 from elasticfsm.protocol import shipped
 
 from .compare import Row, compare
-from .spin import available
 
 UNSAID = ("terminates", "exactly_once", "one_operation", "no_leak")
 COLUMNS = ("protocol", "sizes", "regime", "SPIN", "ours", "states", "states", "reduced", "export", "spin+gcc", "run")

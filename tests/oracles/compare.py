@@ -11,8 +11,7 @@ from typing import Any
 from elasticfsm.check.verdict import Run, run
 from elasticfsm.check.world import Regime, sizes_of
 from elasticfsm.compile import Program
-
-from .spin import JUDGED_BY_ASSERTION, Verdict, judge
+from elasticfsm.export.spin import JUDGED_BY_ASSERTION, Verdict, judge
 
 # SPIN has no EF: it sees `good_end` only where a machine ends as `failed`, and `commits` not at all.
 BOTH_WAYS = (*JUDGED_BY_ASSERTION, "no_deadlock")

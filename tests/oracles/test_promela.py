@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from elasticfsm.check.world import sizes_of
 from elasticfsm.cli import app
 from elasticfsm.compile import program
+from elasticfsm.export import spin
 from elasticfsm.export.promela import promela
 from elasticfsm.patch import load_patch, patched
 from elasticfsm.protocol import shipped
 
-from . import spin
 from .compare import compare
 
 needs_spin = pytest.mark.skipif(not spin.available(), reason="SPIN or gcc is missing: tools/system-packages spin gcc")
