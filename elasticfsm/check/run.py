@@ -146,7 +146,8 @@ def _write_counterexamples(todo: list[Checked], out: Path, console: Console) -> 
     from elasticfsm.check.counterexample import Case, write
 
     for one in todo:
-        for _, refutation in one.refuted().values():
+        traces = {id(found.trace): found for _, found in one.refuted().values()}  # two properties may share one
+        for refutation in traces.values():
             if refutation.trace is not None:
                 case = Case(one.source, bool(one.must), refutation.trace)
                 lines = [*write(case, out), f"again with: {case.command(out)}"]
