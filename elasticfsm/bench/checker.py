@@ -21,8 +21,6 @@ from elasticfsm.protocol import shipped
 LADDER = {1: ("1", "2", "3", "4", "5", "6"), 2: ("1+1", "2+1", "1+2", "2+2", "3+2", "2+3", "3+3", "4+3", "4+4")}
 # protocol, sizes, regime, reduced, states at which both explorers stop
 RACES: tuple[tuple[str, str, Regime, bool, int | None], ...] = (
-    tuple[str, str, Regime, bool, int | None], ...
-] = (  # protocol, sizes, regime, reduced, states at which both explorers stop
     ("rebalance", "3", CALM, False, None),
     ("scale_up", "2+1", CALM, False, 1_000_000),
     ("scale_up", "2+1", CANCEL, True, None),
