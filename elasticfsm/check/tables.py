@@ -68,6 +68,10 @@ class StateTable:
     peers: tuple[int, ...]
     orders: tuple[tuple[str, int], ...]
 
+    def __hash__(self) -> int:
+        """By name: the whole of a state is compared, but not read each time that something about it is looked up."""
+        return hash(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class MachineTable:
