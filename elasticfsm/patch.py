@@ -131,6 +131,9 @@ def _home(machine: language.Machine, name: str, document: Document, place: Place
 
 
 def _edit(state: language.State, edit: language.Edit, document: Document, place: Place) -> None:
+    for verb, kind in (("states", "phase"), ("within", "phase"), ("starts", "role"), ("put", "table")):
+        if getattr(edit, verb) is not None:
+            raise document.wrong(place, f"`{verb}` is an edit of a {kind}, and `{edit.at}` is none")
     if edit.leave is not None:
         state.leave = {**state.leave, **edit.leave}
     elif edit.sends is not None:
