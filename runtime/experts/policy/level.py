@@ -20,17 +20,16 @@ from .tally import NEVER, Bools, Ints, Small, Tally
 _DEAR = 16  # times the price that a row must pay at first: what costs nothing or little is done before what costs more
 _WIDTH = 96  # slots of partners that one step looks at, for each layer
 _SLOTS = 24  # slots of one rank that one step looks at; the next step looks at others
-_HOT = (2, 4)  # experts of the busiest rank that a quick, and a thorough step may replicate
+_HOT = 2  # experts of the busiest rank that a step may replicate
 _BUSY, _PAIR = 4, 2  # ranks of a layer that take a quick, and a thorough step at once
 
 
 @dataclass
 class _Look:
-    """How closely a step looks: busy ranks, partners for each of them, hot experts, and whether at every slot."""
+    """How closely a step looks: busy ranks, partners for each of them, and whether at every slot."""
 
     busy: int
     partners: int
-    hottest: int
     every_slot: bool
 
 
@@ -45,9 +44,9 @@ def level(tally: Tally, policy: Policy, known: Bools) -> None:
     layers = np.flatnonzero(known)
     busy = max(1, min(_BUSY, usable // 6))
     partners = min(max(2, _WIDTH // min(_SLOTS, tally.slots) // busy), usable - busy)
-    quick = _Look(busy, partners, _HOT[0], every_slot=False)
+    quick = _Look(busy, partners, every_slot=False)
     pair = min(_PAIR, busy)
-    thorough = _Look(pair, (usable - pair) // pair, _HOT[1], every_slot=True)
+    thorough = _Look(pair, (usable - pair) // pair, every_slot=True)
     tally.gaps = bool((tally.rows[:, tally.usable] == EMPTY).any())
     _until_none_pays(tally, layers, Sizes(limit, _DEAR * price, price // 8), fresh, quick, len(layers) // 8)
     sizes = Sizes(limit, price, price // 8)
@@ -79,7 +78,7 @@ def _step(tally: Tally, layers: Ints, sizes: Sizes, fresh: Bools, look: _Look, n
     view = Candidates(tally, layers[row], busiest[row, which], partner[row, which], slots, sizes)
     best = view.swap()
     least, value = sizes.least[layers], best.value[which == 0]
-    copy = view.only(np.flatnonzero(which == 0)).replicate(look.hottest)
+    copy = view.only(np.flatnonzero(which == 0)).replicate(_HOT)
     # A replica changes the load of many ranks, so it is the only change of its layer; swaps concern two ranks each.
     paid: Bools = (copy.value > value) & (copy.value > least)
     copies = np.flatnonzero(paid)

@@ -1,5 +1,6 @@
 """Experts move all the time while real engines change their number; every slot is compared with the checkpoint."""
 
+import os
 import random
 
 import pytest
@@ -11,6 +12,8 @@ from elasticfsm.runtime.experts.policy.settings import Policy
 
 pytestmark = pytest.mark.slow
 
+RESCALES = int(os.environ.get("ELASTICFSM_RESCALES", "3"))  # in a row; more of them take minutes
+
 
 @pytest.fixture
 def running(running, zygote):
@@ -20,7 +23,7 @@ def running(running, zygote):
 @pytest.mark.parametrize(("eplb", "smallest"), [("async", 1), ("sync", 2)])
 def test_rescales_in_a_row_with_experts_on_the_move_keep_every_token_and_every_expert(running, eplb, smallest):
     seed = random.SystemRandom().randrange(1 << 16)
-    sizes = path(3, seed, smallest, 3)
+    sizes = path(RESCALES, seed, smallest, 3 if RESCALES < 20 else 4)
     print(f"seed {seed}: {sizes}")
     more = {"slots": 16}
     if eplb == "sync":  # many rows, each of which arrives beside a step of its own
