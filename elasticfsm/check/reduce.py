@@ -23,7 +23,7 @@ from itertools import groupby, permutations
 from elasticfsm.check.meanwhile import Meanwhile, needs_mail, possible
 from elasticfsm.check.moves import Move
 from elasticfsm.check.rank import Ranks
-from elasticfsm.check.tables import StateTable, StepTable
+from elasticfsm.check.tables import MachineTable, StateTable, StepTable
 from elasticfsm.check.world import OUT, Local, Stand, State, World, begun, ended
 
 COLLECTIVE = ("rendezvous", "agree", "post")
@@ -102,6 +102,7 @@ class Alone:
         machines = [machine for inside in world.tables.machines.values() for machine in inside]
         ways = [way for machine in machines for state in machine.states for way in state.leave]
         self.shy = any(way.kind == "unwanted" for way in ways)  # whether somebody looks for the absence of votes
+        self.endless = [[_endless(machine) for machine in inside] for inside in world.machines]
         self.held = world.suspends  # facts that must hold, or be gone, in some state whatever step comes next
         self.checked = 0  # facts that others must have at some step
         for machine in machines:
@@ -115,6 +116,9 @@ class Alone:
         world = self.world
         worker = world.machines[local.role][move.machine].worker
         if move.bad or move.tag or world.regime.faults or move.verb == "fail":
+            return False
+        stand = local.stands[move.machine]
+        if stand is not None and stand.state in self.endless[local.role][move.machine]:
             return False
         if move.verb == "guard":
             return self._handed(local, move, moves) if worker else self._quiet(local, move) or self._prompt(local, move)
@@ -279,3 +283,17 @@ def _conflict(step: StepTable, other: StepTable) -> bool:
     if step.means in (*COLLECTIVE, "wait") and other.means in (*COLLECTIVE, "wait") and step.kind == other.kind:
         return True
     return bool(writes & (theirs | changed) or changed & reads)
+
+
+def _endless(table: MachineTable) -> frozenset[int]:
+    """The states through which a machine can run in a circle that waits for nobody: alone it would do so for ever."""
+    ahead = {
+        index: {way.target for way in state.leave if way.kind in ("done", "answer")}
+        for index, state in enumerate(table.states)
+        if all(step.means in ("local", "rename") for step in state.steps)
+    }
+    while True:
+        stuck = {index for index, targets in ahead.items() if not targets & set(ahead)}
+        if not stuck:
+            return frozenset(ahead)
+        ahead = {index: targets for index, targets in ahead.items() if index not in stuck}
