@@ -87,3 +87,9 @@ def test_every_explained_mutant_exists(path: Path) -> None:
     said = explained_in(path)
     assert set(said.values()) <= {"equivalent", "missed"}
     assert set(said) <= {mutant.name for mutant in mutants(parse(read(find(path.stem))))}
+
+
+def test_a_machine_that_runs_in_a_circle_does_not_keep_the_checker_for_ever() -> None:
+    judge = Judge("rebalance", ["1"])
+    circle = next(one for one in mutants(judge.file) if one.name == "main.finishing: `done` leads to finishing")
+    assert judge.judge(circle).states
