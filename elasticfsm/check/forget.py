@@ -24,6 +24,8 @@ class Forget:
         facts = world.tables.facts
         self.group_facts = sum(bit for name, bit in facts.bits.items() if name.startswith(GROUP_FACTS))
         self.watched = world.tables.elsewhere | world.suspends
+        if world.regime.faults:  # whoever has joined is in doubt until it knows the decision (`moves.in_doubt`)
+            self.watched |= facts.bits.get("standby joined", 0)
         for leaks in world.tables.leaks.values():
             self.watched |= leaks["done"] | leaks["aborted"]
         self.once = self._once()

@@ -2,75 +2,74 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elasticfsm.check.explore import Graph, explore
-from elasticfsm.check.liveness import stranded, uncommitted
-from elasticfsm.check.world import Regime, World, sizes_of
-from elasticfsm.compile import Program, program
+from elasticfsm.check.world import Regime
+from elasticfsm.compile import program
 from elasticfsm.patch import load_patch, patched, shipped_patches
 
+from .differential import BUSY, CALM, CANCEL, EARLIEST, STILL, composed, same
 
-def found(compiled: Program, sizes: str, regime: Regime, **how: Any) -> tuple[set[str], set[Any]]:
-    """The refuted properties, and the ends as (coordinator, engines by role) without what reductions forget."""
-    graph = explore(World(compiled, sizes_of(compiled, sizes), regime), **how)
-    refuted = set(graph.refuted)
-    if compiled.coordinator:
-        refuted |= {"good_end"} if stranded(graph) else set()
-        refuted |= {"commits"} if regime == Regime() and uncommitted(graph) is not None else set()
-    return refuted, {_end(graph, place) for place in graph.ends}
+GROW = Path(__file__).parent / "grow.yaml"
+SHIPPED = ("scale_up", "scale_down")
+at = pytest.mark.parametrize
 
 
-def _end(graph: Graph, place: int) -> Any:
-    world, state = graph.world, graph.states[place]
-    engines = []
-    for number in state[1:-1]:
-        local = world.locals[number]
-        stands = [world.state_of(local, machine) for machine in range(len(local.stands))]
-        engines.append((local.role, local.switched, stands[0].name if stands[0] else ""))
-    return state and world.end_of_boss(state[0]), tuple(sorted(engines))
-
-
-def same(compiled: Program, sizes: str, regime: Regime) -> None:
-    reduced, unreduced = (found(compiled, sizes, regime, reduced=how) for how in (True, False))
-    assert reduced == unreduced
-
-
-@pytest.mark.parametrize("cancel", [False, True])
-def test_mistakes_are_found_alike_with_and_without_reductions(
-    mistake: str, mistakes: Any, grow: Any, cancel: bool
-) -> None:
+@at("cancel", [False, True])
+def test_mistakes_are_found_alike_with_and_without_reductions(mistake: str, mistakes: Any, cancel: bool) -> None:
     edits, how = mistakes[mistake]
-    if "of" in how:
-        pytest.skip("a shipped protocol: compared below")
-    same(grow(*edits), "1+1", Regime(cancel=cancel))
+    of = how.get("of", GROW)
+    regime = how.get("regime", Regime())._replace(cancel=cancel)
+    over = STILL if of in SHIPPED and cancel else ()
+    sizes = how.get("sizes", "1+1")
+    same(composed(of, *edits, over=over), sizes, regime, large=of in SHIPPED or (cancel and sizes == "2+1"))
 
 
 @pytest.mark.slow
-def test_mistakes_are_found_alike_with_two_engines(mistake: str, mistakes: Any, grow: Any) -> None:
+def test_mistakes_are_found_alike_with_two_engines(mistake: str, mistakes: Any) -> None:
     edits, how = mistakes[mistake]
-    if "of" in how:
-        pytest.skip("a shipped protocol: compared below")
-    same(grow(*edits), "2+1", Regime())
+    of = how.get("of", GROW)
+    sizes = "2+1" if len(how.get("sizes", "1+1")) > 1 else "2"
+    over = STILL if of in SHIPPED else ()
+    same(composed(of, *edits, over=over), sizes, how.get("regime", CALM), large=of in SHIPPED)
 
 
-@pytest.mark.parametrize("cancel", [False, True])
-def test_the_small_protocol_has_the_same_ends_with_and_without_reductions(grow: Any, cancel: bool) -> None:
-    same(grow(), "1+1", Regime(cancel=cancel))
-    if not cancel:
-        same(grow(), "2+1", Regime())
+@at("cancel", [False, True])
+def test_the_small_protocol_has_the_same_ends_with_and_without_reductions(cancel: bool) -> None:
+    same(composed(GROW), "1+1", Regime(cancel=cancel))
+    same(composed(GROW), "2+1", Regime(cancel=cancel), large=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["serving", "rebalance", "scale_up", "scale_down"])
+@at("name, sizes", [("serving", "2"), ("serving", "3"), ("rebalance", "2"), ("rebalance", "3")])
+def test_machines_that_run_always_rest_alike_with_and_without_reductions(name: str, sizes: str) -> None:
+    same(program(name), sizes, CALM)
+
+
+@pytest.mark.slow
+@at("name", SHIPPED)
 def test_shipped_protocols_have_the_same_ends_with_and_without_reductions(name: str) -> None:
-    compiled = program(name)
-    same(compiled, "+".join("1" for _ in compiled.roles) if compiled.coordinator else "2", Regime())
+    same(program(name), "1+1", CALM, large=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", shipped_patches(), ids=lambda path: path.stem)
+@at("name, over", [("scale_up", ()), ("scale_down", STILL)])
+def test_cancelled_protocols_have_the_same_ends_with_and_without_reductions(name: str, over: tuple[str, ...]) -> None:
+    same(composed(name, over=over), "1+1", CANCEL, large=True)
+
+
+@pytest.mark.slow
+@at("name, over, regime", [("scale_up", STILL, CALM), ("scale_down", STILL, CALM), ("scale_up", BUSY, CANCEL)])
+def test_with_two_engines_everything_is_alike_over_simpler_experts(
+    name: str, over: tuple[str, ...], regime: Any
+) -> None:
+    same(composed(name, over=over), "2+1", regime, large=True)
+
+
+@pytest.mark.slow
+@at("path", [path for path in shipped_patches() if path.stem in EARLIEST], ids=lambda path: path.stem)
 def test_faulty_protocols_are_refuted_alike_with_and_without_reductions(path: Any) -> None:
-    same(patched(*load_patch(path)), "1+1", Regime())
+    same(patched(*load_patch(path)), "1+1", CALM, large=True)
