@@ -67,7 +67,6 @@ class _Search:
         self.canonical = Canonical(plain, self.moving.watched, kinds) if reduced else None
         self.kinds, self.reduced = kinds, reduced
         self.parents: list[Column] = [np.array([-1], np.int32)]
-        self.fired = np.zeros(0, bool)
         self.compare_at = 0  # the number of the next state whose transitions are compared with those of the plain code
 
     def run(self, limit: int | None, progress: Callable[[int], None] | None) -> None:
@@ -111,9 +110,6 @@ class _Search:
         sources = batch.rows + start
         self.parents.append(sources.take(fresh).astype(np.int32))
         self.graph.edges.add(sources, numbers, batch.tag)
-        if len(self.moving.moves.moves) > len(self.fired):
-            self.fired = np.concatenate([self.fired, np.zeros(len(self.moving.moves.moves), bool)])
-        self.fired[batch.move] = True
 
     def _compare(self, start: int, batch: Batch, targets: list[Column]) -> None:
         """Holds the transitions of one state against those of the plain code; raises `CheckerError` if they differ."""
@@ -122,7 +118,7 @@ class _Search:
         expected = sorted(
             (self.graph.canonical(one.target), one.tag) for one in ([alone] if alone else plain.all(state))
         )
-        rows = np.flatnonzero(batch.rows == 0)
+        rows = np.flatnonzero(batch.rows == 0).tolist()
         ours = sorted(
             (States.row(self.kinds, [int(column[row]) for column in targets]), int(batch.tag[row])) for row in rows
         )
@@ -154,4 +150,4 @@ class _Search:
         graph.parents = array("l")
         graph.parents.frombytes(np.concatenate(self.parents).astype(np.int64).tobytes())
         moves = self.moving.moves.moves
-        graph.fired = {id(moves[number]) for number in np.flatnonzero(self.fired).tolist()}
+        graph.fired = {id(moves[number]) for number in self.moving.fired}

@@ -52,14 +52,14 @@ class Edges:
 
     sources: list[NDArray[np.int32]] = field(default_factory=list)
     targets: list[NDArray[np.int32]] = field(default_factory=list)
-    tags: list[NDArray[np.uint8]] = field(default_factory=list)
+    tags: list[NDArray[np.uint16]] = field(default_factory=list)
     count: int = 0
 
-    def add(self, sources: Column, targets: Column, tags: Column) -> None:
+    def add(self, sources: Column, targets: Column, tags: NDArray[np.uint16]) -> None:
         """Appends some."""
         self.sources.append(sources.astype(np.int32))
         self.targets.append(targets.astype(np.int32))
-        self.tags.append(tags.astype(np.uint8))
+        self.tags.append(tags.astype(np.uint16))
         self.count += len(sources)
 
 
@@ -119,7 +119,7 @@ class Levels(Graph):
         return bytearray(reached.view(np.uint8).tobytes())
 
     @cached_property
-    def _by_target(self) -> tuple[Column, NDArray[np.int32], NDArray[np.uint8]]:
+    def _by_target(self) -> tuple[Column, NDArray[np.int32], NDArray[np.uint16]]:
         """The transitions sorted by target: where each target's begin, their sources and tags."""
         targets = np.concatenate(self.edges.targets) if self.edges.targets else np.zeros(0, np.int32)
         order = np.argsort(targets, kind="stable")
@@ -127,5 +127,5 @@ class Levels(Graph):
         np.cumsum(np.bincount(targets, minlength=len(self.found)), out=starts[1:])
         del targets
         sources = np.concatenate(self.edges.sources)[order] if order.size else np.zeros(0, np.int32)
-        tags = np.concatenate(self.edges.tags)[order] if order.size else np.zeros(0, np.uint8)
+        tags = np.concatenate(self.edges.tags)[order] if order.size else np.zeros(0, np.uint16)
         return starts, sources, tags

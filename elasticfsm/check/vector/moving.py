@@ -117,7 +117,8 @@ class Moving:
         self._boss_alone = self._outcomes(lambda refs: _listed(self.watched.boss_alone(tuple(refs))))
         self._opened: dict[tuple[int, int], Outcomes] = {}
         self._single: dict[tuple[int, int], Outcomes] = {}
-        self._tags, self._bad = Growing(), Growing()
+        self._tags, self._bad = Growing(np.uint16), Growing(np.uint16)
+        self.fired: set[int] = set()  # the numbers of moves that were made; of those in `plain` the local states tell
 
     def all(self, columns: Sequence[Column], rows: Column) -> list[Batch]:
         """Every transition out of the states in these rows."""
@@ -125,6 +126,7 @@ class Moving:
         found: list[Batch] = []
         if self.plain.world.operation:
             leaves = self._orders(columns, rows)
+            self.fired |= self._orders.moves(leaves)
             some = np.flatnonzero(self._orders.counts.column.take(leaves))
             found.append(self._orders.expand(rows.take(some), leaves.take(some), none))
         for who in range(self.count):
@@ -133,6 +135,7 @@ class Moving:
             found += self._grouped(self._opened, self._every, columns, who, self._open.listed(numbers, rows))
         if self.plain.faults is not None:
             leaves = self._beyond(columns, rows)
+            self.fired |= self._beyond.moves(leaves)
             found.append(self._beyond.expand(rows, leaves, none))
         return found
 
@@ -161,10 +164,11 @@ class Moving:
                     function = self._single[who, int(listed.shape[part[0]])]
                     some = np.flatnonzero(function.counts.column.take(leaves))
                     taken[at.take(part.take(some))] = True
-                    found.append(_expand(function, listed, part.take(some), leaves.take(some)))
+                    found.append(self._expand(function, listed, part.take(some), leaves.take(some)))
             left = left.take(np.flatnonzero(~taken))
         if self.plain.safe and self.plain.world.operation and left.size:
             leaves = self._boss_alone(columns, left)
+            self.fired |= self._boss_alone.moves(leaves)
             counts = self._boss_alone.counts.column.take(leaves)
             at = np.flatnonzero(counts)
             found.append(self._boss_alone.expand(left.take(at), leaves.take(at), none))
@@ -180,7 +184,7 @@ class Moving:
         self._number_moves()
         template = np.full(len(listed.rows), self.templates.mover(who + 1), np.intp)
         tag, bad = self._tags.column.take(listed.move), self._bad.column.take(listed.move)
-        return Batch(listed.rows, template, listed.target, listed.move, tag, bad)
+        return Batch(listed.rows, template, listed.target, tag, bad)
 
     def _number_moves(self) -> None:
         for move in self.moves.moves[self._tags.size :]:
@@ -198,7 +202,7 @@ class Moving:
         found = []
         for part, leaves in self._by_shape(functions, make, columns, who, listed):
             function = functions[who, int(listed.shape[part[0]])]
-            found.append(_expand(function, listed, part, leaves))
+            found.append(self._expand(function, listed, part, leaves))
         return found
 
     def _by_shape(
@@ -213,7 +217,8 @@ class Moving:
         found: list[tuple[Column, Column]] = []
         if not listed.rows.size:
             return found
-        order = np.argsort(listed.shape.astype(np.uint16), kind="stable")
+        narrow = listed.shape if len(self.moves.shapes) > 1 << 16 else listed.shape.astype(np.uint16)
+        order = np.argsort(narrow, kind="stable")  # 16 bits are sorted by radix
         shapes, starts = np.unique(listed.shape.take(order), return_index=True)
         for shape, part in zip(shapes.tolist(), np.split(order, starts[1:]), strict=True):
             if (who, shape) not in functions:
@@ -221,6 +226,13 @@ class Moving:
             rows = listed.rows.take(part)
             found.append((part, functions[who, shape](columns, rows, listed.target.take(part))))
         return found
+
+    def _expand(self, function: Outcomes, listed: Listed, part: Column, leaves: Column) -> Batch:
+        happen = np.flatnonzero(function.counts.column.take(leaves))
+        if len(happen) < len(part):
+            part, leaves = part.take(happen), leaves.take(happen)
+        self.fired.update(np.unique(listed.move.take(part)).tolist())
+        return function.expand(listed.rows.take(part), leaves, listed.target.take(part))
 
     def _every(self, who: int, move: Move) -> Outcomes:
         def opened(refs: Sequence[Any]) -> list[Transition]:
@@ -244,8 +256,3 @@ class Moving:
 
 def _listed(found: Transition | None) -> list[Transition]:
     return [] if found is None else [found]
-
-
-def _expand(function: Outcomes, listed: Listed, part: Column, leaves: Column) -> Batch:
-    rows, target, move = listed.rows.take(part), listed.target.take(part), listed.move.take(part)
-    return function.expand(rows, leaves, target, move)

@@ -38,14 +38,13 @@ class Growing:
 
 
 class Batch(NamedTuple):
-    """Transitions: from which row, by which template, the mover's next local state, which move, tag, what is bad."""
+    """Transitions: from which row, by which template, the mover's next local state, tag, what is bad."""
 
     rows: Column
     template: Column
     target: Column
-    move: Column
-    tag: Column
-    bad: Column
+    tag: NDArray[np.uint16]
+    bad: NDArray[np.uint16]
 
 
 class Templates:
@@ -118,7 +117,8 @@ class Outcomes:
         self._templates, self._function, self._index = templates, function, index
         self._memo: Memo[bool] = Memo(kinds, self._once)
         self._starts, self.counts = Growing(), Growing()
-        self._template, self._move, self._tag, self._bad = Growing(), Growing(), Growing(), Growing()
+        self._template, self._move = Growing(), Growing()
+        self._tag, self._bad = Growing(np.uint16), Growing(np.uint16)
 
     def __call__(self, columns: Sequence[Column], rows: Column, *last: Column) -> Column:
         """For each of these rows its leaf: `counts` says how many transitions that has, `expand` lists them."""
@@ -127,18 +127,24 @@ class Outcomes:
             raise Interrupted
         return leaves
 
-    def expand(self, rows: Column, leaves: Column, target: Column, move: Column | None = None) -> Batch:
-        """The transitions of these rows; `move` is the mover's own move where the function does not name one."""
+    def expand(self, rows: Column, leaves: Column, target: Column) -> Batch:
+        """The transitions of these rows; `target` is the mover's next local state, if the function is of a mover."""
         counts = self.counts.column.take(leaves)
-        source, at = spread(self._starts.column.take(leaves), counts)
-        return Batch(
-            rows.take(source),
-            self._template.column.take(at),
-            target.take(source) if target.size else np.zeros(len(source), np.intp),
-            self._move.column.take(at) if move is None else move.take(source),
-            self._tag.column.take(at),
-            self._bad.column.take(at),
-        )
+        if counts.min(initial=1) == counts.max(initial=1) == 1:  # then every row has one
+            at = self._starts.column.take(leaves)
+        else:
+            source, at = spread(self._starts.column.take(leaves), counts)
+            rows, target = rows.take(source), target.take(source) if target.size else target
+        target = target if target.size else np.zeros(len(rows), np.intp)
+        return Batch(rows, self._template.column.take(at), target, self._tag.column.take(at), self._bad.column.take(at))
+
+    def moves(self, leaves: Column) -> set[int]:
+        """The moves that the function named in these leaves."""
+        return {
+            int(move)
+            for leaf in np.unique(leaves).tolist()
+            for move in self._move.column[self._starts.column[leaf] :][: self.counts.column[leaf]]
+        }
 
     def _once(self, refs: list[Any]) -> bool:
         self._starts.extend([self._template.size])
@@ -169,7 +175,7 @@ def joined(batches: list[Batch]) -> Batch:
     """Several batches as one."""
     if not batches:
         empty = np.zeros(0, np.intp)
-        return Batch(empty, empty, empty, empty, empty, empty)
+        return Batch(empty, empty, empty, empty.astype(np.uint16), empty.astype(np.uint16))
     return Batch(*(np.concatenate([batch[place] for batch in batches]) for place in range(len(Batch._fields))))
 
 
