@@ -22,7 +22,8 @@ def explored(
 ) -> Graph:
     """Explores a world; `auto` begins plainly and starts anew with numpy when there are more than `SMALL` states.
 
-    Both explorers reach the same states. Raises `SpecError` for an unknown engine, or if numpy is missing.
+    Both explorers reach the same states. Perfect deadlines depend on what can be reached, so only the plain one knows
+    them. Raises `SpecError` for an unknown engine, if numpy is missing, or if `vector` is asked for what it cannot do.
     """
     if engine not in ENGINES:
         raise SpecError(f"engine `{engine}`: expected one of {', '.join(ENGINES)}")
@@ -30,6 +31,8 @@ def explored(
     if engine == "vector" and not numpy:
         raise SpecError("the vectorised explorer needs numpy: install it, or use --engine plain")
     if world.regime.expiry == "perfect":
+        if engine == "vector":
+            raise SpecError("the vectorised explorer knows no perfect deadlines: use --engine plain, or other deadlines")
         from elasticfsm.check.patience import patient
 
         return patient(world, reduced, limit, progress)

@@ -17,7 +17,7 @@ from elasticfsm.check.vector.moving import Moving
 from elasticfsm.check.vector.views import Ref, Step
 from elasticfsm.check.vector.visited import Visited
 from elasticfsm.check.verdict import run
-from elasticfsm.check.world import World, sizes_of
+from elasticfsm.check.world import Regime, World, sizes_of
 from elasticfsm.compile import program
 from elasticfsm.errors import CheckerError, SpecError
 
@@ -120,6 +120,12 @@ def test_an_unknown_engine_and_a_missing_numpy_are_refused(monkeypatch: pytest.M
     with pytest.raises(SpecError, match="needs numpy"):
         explored(scale_up(), engine="vector")
     assert not isinstance(explored(World(program("serving"), {"engine": 3})), Levels)
+
+
+def test_perfect_deadlines_are_refused_by_the_vectorised_explorer() -> None:
+    serving = program("serving")
+    with pytest.raises(SpecError, match="no perfect deadlines"):
+        explored(World(serving, {"engine": 2}, Regime(expiry="perfect")), engine="vector")
 
 
 @pytest.mark.parametrize("name", ["good_end", "commits", "collective_order"])
