@@ -20,5 +20,3 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield made
         finally:
             made.server.close()
-    said = {log.stem: log.read_text() for log in journal.glob("*.log")}
-    assert not [engine for engine, text in said.items() if "asks to be removed" in text]  # told to end, not signalled

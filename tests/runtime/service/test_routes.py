@@ -114,7 +114,7 @@ def test_an_operation_is_joined_refused_to_others_and_cancelled_while_status_and
     seen = served.status()
     assert (seen["is_scaling_elastic_ep"], seen["epoch"], seen["phase"]) == (True, "op-first", "preparing")
     assert (seen["requested_data_parallel_size"], seen["active_data_parallel_size"]) == (2, 1)
-    assert served.metric('elasticfsm_engines{state="joining"}') == 1
+    until(lambda: served.metric('elasticfsm_engines{state="joining"}') == 1)  # once it is launched
     assert served.metric("elasticfsm_requested_size") == 2
     assert served.raw("GET", "/engines/e1/ready")[:2] == (503, "joining\n")
     assert served.raw("GET", "/ready")[0] == served.raw("GET", "/health")[0] == 200
