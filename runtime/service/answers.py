@@ -82,7 +82,7 @@ def engine_state(deployment: Deployment, member: Member, record: Record | None) 
     """One word for an engine: active, joining, retiring, retired, failed or stopped."""
     engine = member.engine
     if member.dead:
-        return "failed"
+        return "failed" if member.pid else "stopped"  # one that never came has not failed
     if member.stopped:
         return "stopped"
     if member.retired:

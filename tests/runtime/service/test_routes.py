@@ -102,8 +102,9 @@ def test_a_request_is_answered_whole_or_as_a_stream_with_the_reference_tokens(se
         assert served.client.post("/v1/completions", wrong).code == 400
 
 
-def test_an_operation_is_joined_refused_to_others_and_cancelled_while_status_and_metrics_answer(served):
-    deployment = served.deployment
+def test_an_operation_is_joined_refused_to_others_and_cancelled_while_status_and_metrics_answer(served, monkeypatch):
+    deployment = served.deployment  # nobody starts the engine, so that it stays where it is
+    monkeypatch.setattr(deployment, "options", msgspec.structs.replace(deployment.options, launch=False))
     begun = served.scale(2, wait=False, operation_id="op-first")
     assert begun.code == 202
     assert served.scale(2, wait=False).body["operation"]["operation_id"] == "op-first"
