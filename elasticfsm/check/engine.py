@@ -32,7 +32,7 @@ def explored(
         raise SpecError("the vectorised explorer needs numpy: install it, or use --engine plain")
     if world.regime.expiry == "perfect":
         if engine == "vector":
-            raise SpecError("the vectorised explorer knows no perfect deadlines: use --engine plain, or other deadlines")
+            raise SpecError("the vectorised explorer knows no perfect deadlines: use --engine plain")
         from elasticfsm.check.patience import patient
 
         return patient(world, reduced, limit, progress)
