@@ -158,7 +158,8 @@ class Groups:
         """Meet all members of a generation on its dp group; returns what all of them agree on.
 
         Compared are operation, generation and `facts` (63-bit integers under the same names on all ranks, such as the
-        hash of the expert map); IdentityMismatch names the one that differs. Blocks at most `within` seconds (None: as long as any operation of the group).
+        hash of the expert map); IdentityMismatch names the one that differs. Blocks at most `within` seconds (None: as
+        long as any operation of the group).
         """
         generation = self.need(name)
         identity = Identity(("operation", "generation", *sorted(facts or {})))

@@ -82,7 +82,11 @@ def test_sizes_that_do_not_fit_are_named(sizes: str) -> None:
         ("{at: nobody.building, leave: {done: done}}", "no role `nobody`"),
         ("{at: existing.building, drop: experts.fly}", "no step `experts.fly` here; there is experts.stop"),
         ("{at: existing.prepared, add: experts.stop}", "has no list of steps"),
-        ("{at: existing.prepared}", "expected one of leave, sends, add, drop, move, thread, states, starts, replace, put, within, serves, found none"),
+        (
+            "{at: existing.prepared}",
+            "expected one of leave, sends, add, drop, move, thread, states, starts, replace, put, within, serves, "
+            "found none",
+        ),
         ("{at: existing.prepared, leave: {received vote: nowhere}}", "after its edits"),
         ("{at: existing.joining, drop: state}", "after its edits"),
     ],
