@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,11 +11,10 @@ from elasticfsm.check import paths
 from elasticfsm.check.forget import Forget
 from elasticfsm.check.moves import ENVIRONMENT
 from elasticfsm.check.reduce import Alone, symmetry
+from elasticfsm.check.search import Reached, search
 from elasticfsm.check.service import Service
 from elasticfsm.check.successors import Interrupted, Successors, Transition
 from elasticfsm.check.world import ABORTED, CALM, DONE, State, World
-
-TOLD_EVERY = 1 << 14
 
 
 @dataclass
@@ -85,13 +82,12 @@ def explore(
     graph = Graph(world, successors, settled_form(world, successors) if reduced else lambda state: state, reduced)
     world.form = graph.canonical
     graph.service = Service(world, successors.known) if world.regime.faults and world.operation else None
-    with _no_collector():
-        try:
-            _search(graph, limit, progress)
-        except Interrupted:
-            return explore(
-                World(world.program, world.sizes, world.regime), reduced, limit, progress, bold=False, alone=alone
-            )
+    try:
+        _search(graph, limit, progress)
+    except Interrupted:
+        return explore(
+            World(world.program, world.sizes, world.regime), reduced, limit, progress, bold=False, alone=alone
+        )
     return graph
 
 
@@ -107,42 +103,29 @@ def settled_form(world: World, successors: Successors) -> Callable[[State], Stat
 
 
 def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | None) -> None:
-    successors, canonical = graph.successors, graph.canonical
-    first = canonical(graph.world.initial())
+    successors, canonical, refuted = graph.successors, graph.canonical, graph.refuted
     alarmed = graph.world.bold and graph.world.regime == CALM
-    states, parents, targets, tags = graph.states, graph.parents, graph.targets, graph.tags
-    index, fired = {first: 0}, graph.fired
-    states.append(first)
-    parents.append(-1)
-    place = 0
-    while place < len(states):
-        state = states[place]
+    tags, fired = graph.tags, graph.fired
+
+    def moves(state: State) -> list[Transition]:
         alone = successors.alone(state) if graph.reduced else None
-        found = [alone] if alone else successors.all(state)
+        return [alone] if alone else successors.all(state)
+
+    def judge(place: int, state: State, found: Sequence[Transition]) -> None:
         look(graph, place, state, found, alarmed)
         for transition in found:
-            target = canonical(transition[0])
-            fired.add(id(transition[1]))
-            number = index.get(target)
-            if number is None:
-                number = index[target] = len(states)
-                states.append(target)
-                parents.append(place)
-            targets.append(number)
-            tags.append(transition[3])
-            if transition[4]:
-                for name in transition[4]:
-                    graph.refuted.setdefault(name, (place, transition))
-        graph.offsets.append(len(targets))
-        place += 1
-        if not place % TOLD_EVERY and progress:
-            progress(len(states))
-        if limit is not None and len(states) > limit:
-            graph.complete = False
-            return
+            fired.add(id(transition.move))
+            tags.append(transition.tag)
+            for name in transition.bad:
+                refuted.setdefault(name, (place, transition))
+
+    into = Reached(graph.states, graph.parents, graph.offsets, graph.targets)
+    first = canonical(graph.world.initial())
+    search([first], moves, lambda transition: canonical(transition.target), judge, limit, progress, into)
+    graph.complete = into.complete
 
 
-def look(graph: Graph, place: int, state: State, found: list[Transition], alarmed: bool) -> None:
+def look(graph: Graph, place: int, state: State, found: Sequence[Transition], alarmed: bool) -> None:
     """Judges a state by itself: invariants, agreement, ends, deadlock."""
     known = graph.successors.known
     ends = graph.world.end_of_boss(state[0])
@@ -180,15 +163,3 @@ def _rests(graph: Graph, state: State) -> bool:
 def _engine_rests(graph: Graph, number: int) -> bool:
     known = graph.successors.known[number]
     return known.rests and (not graph.world.operation or known.end != 16)
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Millions of small tuples without cycles: the collector would only slow the search down."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
