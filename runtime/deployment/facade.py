@@ -22,7 +22,8 @@ from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
 from elasticfsm.journal import Journal
 
 from .. import gpus, wire
-from ..coordinator import Change, Coordinator, Sizes
+from ..changes import Change, Sizes
+from ..coordinator import Coordinator
 from ..engine.config import ModelConfig
 from ..engine.generated import open_checkpoint
 from ..experts import audit

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from elasticfsm.errors import RequestRefused
 
-from ..coordinator import Change, Coordinator, change
+from ..changes import Change, change
+from ..coordinator import Coordinator
 from ..operation import Conflict, Operation
 from ..options import durations
 from ..store import StoreServer

@@ -15,7 +15,7 @@ import msgspec
 from elasticfsm.errors import RequestRefused
 
 from ..adopted import adopt
-from ..coordinator import change_of
+from ..changes import change_of
 from ..ledger import Ledger, Standing
 from ..operation import ENDED, Operation, Record
 from ..options import Options

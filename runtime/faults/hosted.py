@@ -11,7 +11,7 @@ import msgspec
 from elasticfsm.errors import ElasticError
 from elasticfsm.journal import read
 
-from ..coordinator import change_of
+from ..changes import change_of
 from ..deployment import Status
 from ..operation import ENDED
 from ..router import Stream

@@ -172,7 +172,7 @@ def _harmless(cell: Cell) -> bool:
 
 
 def _members(operation: Operation, before: tuple[str, ...]) -> tuple[str, ...]:
-    from ..coordinator import change_of
+    from ..changes import change_of
 
     return change_of(operation.record).members or before
 

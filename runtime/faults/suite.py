@@ -11,7 +11,7 @@ from contextlib import suppress
 from elasticfsm.compile import COORDINATOR
 from elasticfsm.errors import DeadlineExpired, ElasticError
 
-from ..coordinator import change_of
+from ..changes import change_of
 from ..deployment.deaths import SILENCE
 from ..operation import Operation
 from .cells import RANK_0, Cell

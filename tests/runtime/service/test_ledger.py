@@ -8,7 +8,7 @@ import pytest
 
 from elasticfsm.compile import program
 from elasticfsm.errors import RequestRefused
-from elasticfsm.runtime.coordinator import change_of, state_after_restart
+from elasticfsm.runtime.changes import change_of, state_after_restart
 from elasticfsm.runtime.ledger import Ledger, Standing
 from elasticfsm.runtime.operation import Operation, Operations, Record
 from elasticfsm.runtime.service.metrics import phases
