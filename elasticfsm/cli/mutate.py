@@ -20,6 +20,7 @@ def mutate(
         typer.Option("--json", callback=outputs.file, help="Write each result here; what it knows is not run again."),
     ] = None,
     only: Annotated[str, typer.Option("--only", help="One kind of mutants, as in 'drop step'.")] = "",
+    every: Annotated[int, typer.Option("--every", min=1, help="A sample: every so-manieth mutant.")] = 1,
     explained: Annotated[
         Path | None, typer.Option("--explained", help="A file of reasons for survivors; exit 1 if it differs.")
     ] = None,
@@ -32,4 +33,4 @@ def mutate(
     """
     from elasticfsm.mutate.report import run
 
-    raise typer.Exit(run(spec, sizes, json, only, explained))
+    raise typer.Exit(run(spec, sizes, json, only, explained, every))

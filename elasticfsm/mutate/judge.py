@@ -135,7 +135,7 @@ class Judge:
                 judged.how, judged.by, judged.at = "killed", [VACUOUS], "all runs"
                 judged.said = " ".join(new[0])
                 return
-        judged.how = "survived" if touched else "beyond"
+        judged.how = "survived" if touched and judged.kind != "drop deadline" else "beyond"  # nothing expires here
 
     def _inside(self, name: str, protocol: Protocol) -> Program:
         return compile_protocol(self.whole[name], {self.spec: protocol}) if name else compile_protocol(protocol)

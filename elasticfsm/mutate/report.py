@@ -11,7 +11,9 @@ from elasticfsm.mutate.judge import Judged
 from elasticfsm.mutate.score import Score, explained_in, score, unexplained
 
 
-def run(spec: str, sizes: list[str] | None, record: Path | None, kind: str, explained: Path | None) -> int:
+def run(
+    spec: str, sizes: list[str] | None, record: Path | None, kind: str, explained: Path | None, every: int = 1
+) -> int:
     """Judges all mutants, prints the report and returns the exit code: 1 if one survives that nobody has explained."""
     console = Console()
     with console.status("") as status:
@@ -19,7 +21,7 @@ def run(spec: str, sizes: list[str] | None, record: Path | None, kind: str, expl
         def tell(count: int, left: int, judged: Judged) -> None:
             status.update(f"{spec}: {count} of {left}, {judged.name}: {judged.how}")
 
-        found = score(spec, record, kind, sizes, progress=tell)
+        found = score(spec, record, kind, sizes, progress=tell, every=every)
     show(console, found)
     if explained is None:
         for one in found.survivors:

@@ -64,25 +64,27 @@ def score(
     kind: str = "",
     sizes: list[str] | None = None,
     chosen: set[str] | None = None,
+    every: int = 1,
     progress: Progress | None = None,
 ) -> Score:
     """Judges every mutant of a protocol that `record` does not know yet, and writes each result there at once.
 
-    Blocks for minutes. Raises `SpecError` for a kind that does not exist.
+    `every` takes a sample: every so-manieth mutant. Blocks for minutes. Raises `SpecError` for an unknown kind.
     """
     if kind and kind not in KINDS:
         raise SpecError(f"no mutants of the kind `{kind}`; expected one of: {', '.join(KINDS)}")
     judge = Judge(spec, sizes)
-    every = [m for m in mutants(judge.file, judge.protocol.vocabulary) if _wanted(m, kind, chosen)]
+    wanted = list(mutants(judge.file, judge.protocol.vocabulary))[::every]
+    wanted = [mutant for mutant in wanted if _wanted(mutant, kind, chosen)]
     key = f"{digest(judge.program)} {' '.join(map(str, judge.stages))}"
     known = _known(record, key)
-    left = [mutant for mutant in every if mutant.name not in known]
+    left = [mutant for mutant in wanted if mutant.name not in known]
     for count, mutant in enumerate(left, 1):
         judged = known[mutant.name] = judge.judge(mutant)
         _remember(record, key, judged)
         if progress is not None:
             progress(count, len(left), judged)
-    return Score(spec, [known[mutant.name] for mutant in every], whole=not kind and chosen is None)
+    return Score(spec, [known[mutant.name] for mutant in wanted], whole=not kind and chosen is None and every == 1)
 
 
 def unexplained(found: Score, path: Path) -> list[str]:
