@@ -123,39 +123,57 @@ class Visited:
             numbers, slots = numbers[left], (slots[left] + 1) & mask
 
     def _insert(self, words: Words) -> tuple[Column, Column]:
-        """Finds every row or claims a free slot for it; of equal rows one claims, the others find its claim."""
+        """Finds every row, or claims a free slot for it."""
+        numbers, rows, slots = self._find(words)
+        if not rows.size:
+            return numbers, rows
+        owner, claims = self._claim(words, rows, slots)
+        return self._number(numbers, owner, claims)
+
+    def _find(self, words: Words) -> tuple[Column, Column, Column]:
+        """The numbers of the rows that are known, and the other rows with the free slots at which they ended."""
         table, slots, size = self._table, self._slots(words), words.shape[1]
         mask = len(table) - 1
         numbers = np.full(size, EMPTY, np.intp)
-        owner = np.arange(size)  # the row whose state a row has
         rows = np.arange(size)
+        new_rows, new_slots = [], []
+        while rows.size:
+            seen = table.take(slots).astype(np.intp)
+            free = np.flatnonzero(seen == EMPTY)
+            new_rows.append(rows.take(free))
+            new_slots.append(slots.take(free))
+            same = seen != EMPTY
+            for known, asked in zip(self._words, words, strict=True):
+                same &= known.take(seen, mode="clip") == asked.take(rows)
+            at = np.flatnonzero(same)
+            numbers[rows.take(at)] = seen.take(at)
+            left = np.flatnonzero(~same & (seen != EMPTY))
+            rows, slots = rows.take(left), (slots.take(left) + 1) & mask
+        found = np.concatenate(new_rows)
+        order = np.argsort(found)
+        return numbers, found.take(order), np.concatenate(new_slots).take(order)
+
+    def _claim(self, words: Words, rows: Column, slots: Column) -> tuple[Column, list[tuple[Column, Column]]]:
+        """Of equal rows that are new one claims a slot, the others find its claim: for each row the one it equals."""
+        table, mask = self._table, len(self._table) - 1
+        owner = np.arange(words.shape[1])
         claims: list[tuple[Column, Column]] = []
         while rows.size:
-            seen = table.take(slots)
-            free = np.flatnonzero(seen == EMPTY)
+            free = np.flatnonzero(table.take(slots) == EMPTY)
             if free.size:
                 mine = -2 - rows.take(free)
                 table[slots.take(free)] = mine
                 won = free[table.take(slots.take(free)) == mine]
                 claims.append((rows.take(won), slots.take(won)))
-                seen = table.take(slots)
-            here = rows
-            known = seen >= 0
-            other = np.where(known, seen, -2 - seen).astype(np.intp)
-            same = np.ones(len(rows), bool)
-            for word in range(len(words)):
-                old, new = (some[word].take(other, mode="clip") for some in (self._words, words))
-                same &= np.where(known, old, new) == words[word].take(here)
+            claimed = -2 - table.take(slots).astype(np.intp)  # negative where a state stands that was known before
+            same = claimed >= 0
+            for word in words:
+                same &= word.take(claimed, mode="clip") == word.take(rows)
             at = np.flatnonzero(same)
-            met = at[known.take(at)]
-            numbers[here.take(met)] = other.take(met)
-            met = at[~known.take(at)]
-            owner[here.take(met)] = other.take(met)
+            owner[rows.take(at)] = claimed.take(at)
             left = np.flatnonzero(~same)
             rows, slots = rows.take(left), (slots.take(left) + 1) & mask
-        if not claims:
-            return numbers, np.zeros(0, np.intp)
-        return self._number(numbers, owner, claims)
+        return owner, claims
 
     def _number(self, numbers: Column, owner: Column, claims: list[tuple[Column, Column]]) -> tuple[Column, Column]:
         """Numbers the states that were claimed, in the order of their rows."""
