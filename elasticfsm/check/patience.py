@@ -1,7 +1,7 @@
 """Perfect deadlines: one expires only when it is hopeless to wait, and that is found out by exploring.
 
-First no deadline expires. Where no good end can be reached then, deadlines may. What that adds is explored, and there may
-be states from which no end can be reached either. So on, until nothing is added: then every state from which an end can
+First no deadline expires. Where no good end can be reached then, deadlines may. What that adds is explored; it may have
+states from which no end can be reached either. So on, until nothing is added: then every state from which an end can
 be reached without a deadline waits for it, and every other one does not.
 """
 

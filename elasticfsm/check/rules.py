@@ -106,5 +106,5 @@ def explore_rule(
 ) -> Cell:
     """Explores one rule at one size with so many crashes."""
     program = program_of(name, rules, document)
-    found = run(program, sizes_of(program, sizes), regime_of(name, rules, crashes), limit=limit)
+    found = run(program, sizes_of(program, sizes), regime_of(name, rules, crashes), limit=limit, engine="plain")
     return Cell(name, crashes, found)

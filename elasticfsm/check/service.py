@@ -43,14 +43,15 @@ class Service:
     def _sides(self, state: State) -> tuple[bool, bool]:
         """Whether somebody stands on the side of the commit, and somebody on that of the abort.
 
-        An engine of the old generation that has switched is on the side of the commit, unless a death will end it, or
-        the protocol knows a way back.
+        An engine of the old generation that has switched is on the side of the commit, unless it has failed, a death
+        will end it, or the protocol knows a way back.
         """
         ends = 0 if self.world.bosses[state[0]].down else self.world.end_of_boss(state[0])
         mourned, switched = self.mourned(state), False
         for who, number in enumerate(state[1:-1]):
             ends |= self.known[number].end
-            switched = switched or (who in self.old and self.world.locals[number].switched and not self._tentative)
+            stands = who in self.old and not self._tentative and self.known[number].end != OTHER_END
+            switched = switched or (stands and self.world.locals[number].switched)
         return bool(ends & DONE) or (switched and not mourned), bool(ends & ABORTED)
 
     def _lost(self, who: int, number: int) -> bool:
