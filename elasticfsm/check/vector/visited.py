@@ -136,7 +136,7 @@ class Visited:
         mask = len(table) - 1
         numbers = np.full(size, EMPTY, np.intp)
         rows = np.arange(size)
-        new_rows, new_slots = [], []
+        new_rows, new_slots = [rows[:0]], [slots[:0]]
         while rows.size:
             seen = table.take(slots).astype(np.intp)
             free = np.flatnonzero(seen == EMPTY)
