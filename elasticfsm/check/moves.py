@@ -240,7 +240,9 @@ def in_doubt(world: World, local: Local, machine: int, way: WayTable) -> bool:
         return False
     if not joined(world, local):
         return False
-    return world.ends_of(local.role, machine, way.target) == {"aborted"}
+    stand = local.stands[machine]
+    open_ = stand is not None and "done" in world.ends_of(local.role, machine, stand.state)
+    return open_ and world.ends_of(local.role, machine, way.target) == {"aborted"}
 
 
 def _step(world: World, local: Local, machine: int, step: StepTable, stand: Stand) -> Iterator[Move]:
