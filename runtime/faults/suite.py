@@ -43,10 +43,14 @@ class Suite:
             result = self.one(cell)
             self._say(result)
             results.append(result)
-        left = self.rig.shut() + self._hosted.shut()
+        left = self.shut()
         if left and results:
             results[-1].problems += left
         return results
+
+    def shut(self) -> list[str]:
+        """Close whatever is open; returns what it left behind."""
+        return self.rig.shut() + self._hosted.shut()
 
     def one(self, cell: Cell) -> Result:
         """One cell; again when a cancel came too late to lead into its state."""

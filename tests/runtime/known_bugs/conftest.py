@@ -58,6 +58,6 @@ def shared() -> Iterator[Shared]:
     made = Shared()
     try:
         yield made
-        assert made.rig.shut() == []
+        assert made.suite.shut() == []
     finally:
         made.rig.close()
