@@ -48,9 +48,10 @@ def conform(
     for (program, text), numbers in zip(todo, engines, strict=True):
         found = walked(program, numbers, regime, steps, walks, limit=max_states)
         bound = "" if found.within is None else f" within {found.within} steps of the start"
+        covered = f"{found.edges:,} edges of {found.states:,} states{bound}: {found.walks} walks, "
+        covered += f"{found.steps:,} micro-steps, "
         typer.echo(
-            f"{program.name} {text}, {found.regime}: {found.edges:,} edges of {found.states:,} states{bound}: "
-            f"{found.walks} walks ({found.steps:,} micro-steps), {found.random_walks} random walks "
+            f"{program.name} {text}, {found.regime}: {covered if found.walks else ''}{found.random_walks} random walks "
             f"({found.random_steps:,}); every state the same; {found.overruled} times the interpreter would have "
             f"preferred another enabled guard; {found.seconds:.1f} s"
         )
