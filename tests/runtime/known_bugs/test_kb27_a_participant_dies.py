@@ -12,9 +12,7 @@ pytestmark = pytest.mark.slow
         ("scale_up/new/joining/kill", "aborted"),
         ("scale_up/rank 0/voting/kill", "failed"),
         ("scale_down/removing/evacuated/kill", "failed"),
-        ("scale_down/remaining/voting/hang", "failed"),
         ("scale_up/coordinator/voting/kill", ""),
-        ("scale_down/coordinator/retiring/kill", "completed"),
     ],
 )
 def test_whoever_dies_the_operation_ends_as_the_rules_say_and_nothing_is_left(shared, cell, outcome):
