@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -390,11 +391,12 @@ def cut_short(link, store, me, kind, tls):
         error = str(failure)
     link.say("read")
     link.hear(60)
-    rows = engine.state.placement.hash()
+    rows, said = engine.state.placement.hash(), []
+    engine.state.transfers.say = said.append
     answer = engine.experts.confirm("active")
     report = {"error": error, "answer": answer, "kept": rows == engine.state.placement.hash()}
     report["wrong then"] = engine.memory.wrong(engine.groups.active.rank)
-    report["layers"] = engine.rebalance()
+    report |= {"said": said, "layers": engine.rebalance()}
     report |= engine.report() | {"left": len(engine.state.transfer._quarantine)}
     engine.close()
     return report
@@ -418,6 +420,8 @@ def test_a_source_that_stands_still_makes_all_give_up_the_layer_and_no_stale_byt
     assert "engine e0" in results[2]["error"] if kind == "nixl" else "could not exchange" in results[2]["error"]
     assert {result["layers"] for result in results} == {LAYERS}
     assert {result["answer"] for result in results} == {"not_all"}
+    (said,) = results[2]["said"]
+    assert re.fullmatch(r"experts of layer \d stay where they are: TransferError: (.*)", said)[1] == results[2]["error"]
     assert all(result["kept"] and result["wrong then"] == [] and result["wrong"] == [] for result in results)
     assert len({result["hash"] for result in results}) == 1
     assert [result["left"] for result in results] == [0, 0, 0]  # settled: all renewed their agents before the next plan

@@ -17,8 +17,9 @@ def test_a_worker_that_dies_is_said_given_up_by_all_and_started_again(running):
     running.right()
     said = [event for event in running.events("e1") if "injected" in str(event.get("error"))]
     assert {event["machine"] for event in said} == {"rebalance.worker"}
-    told = [each["text"] for engine in ("e0", "e1") for each in running.events(engine) if "stay where" in str(each)]
-    assert "another engine could not read" in told[0] and "SystemExit: injected" in told[1]
+    told = {e: [x["text"] for x in running.events(e) if "stay where they are" in str(x)] for e in ("e0", "e1")}
+    assert "another engine could not read" in told["e0"][0]
+    assert "SystemExit: injected" in told["e1"][0]
 
 
 def test_a_rescale_ends_although_no_rebalance_ever_succeeds(running):
