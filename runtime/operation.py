@@ -207,6 +207,11 @@ class Operations:
         current = self.current
         return current if current is not None and not current.ended else None
 
+    @property
+    def last_change(self) -> Operation | None:
+        """The last operation that was more than a request for the size that was there."""
+        return next((each for each in reversed(self._all()) if each.record.direction != "none"), None)
+
     def find(self, operation: str) -> Operation | None:
         """The operation of that id, also when it has ended."""
         return next((each for each in self._all() if each.id == operation), None)

@@ -75,8 +75,8 @@ def _refuse_engines(deployment: Deployment, wanted: Wanted) -> None:
 
 
 def _refuse_hot(deployment: Deployment) -> None:
-    last = deployment.operations.current
-    if last is None or last.record.direction == "none":
+    last = deployment.operations.last_change
+    if last is None:
         return
     left = last.record.ended + deployment.options.cooldown - time.time()
     if left > 0:

@@ -99,6 +99,14 @@ def test_operations_of_former_coordinators_still_answer_for_their_ids(tmp_path):
     assert (found.id, found.record.phase, fresh) == ("op-1", "completed", False)
 
 
+def test_a_request_for_the_size_that_is_there_is_no_change():
+    operations = Operations("run-2", past=[record(phase="completed")])
+    same, _ = operations.begin(3, 3, 2)
+    same.moved("done", "completed")
+    assert operations.current is same
+    assert operations.last_change.id == "op-1"
+
+
 @pytest.mark.parametrize(
     ("fields", "safe"),
     [
