@@ -239,9 +239,7 @@ class Successors:
             raise ValueError("the move enters no collective")
         generation, kind, step = move.enters
         bad = set(move.bad)
-        finds_out = (
-            self.faults is not None and who not in self.world.members[OLD]
-        )  # a new engine that was left, and ends
+        finds_out = self.faults is not None and self._finds_out(state, who, generation)
         mine = len(self.known[state[who + 1]].view.get((generation, kind), ()))
         for other in self.world.members[generation]:
             known = self.known[state[other + 1]]
@@ -258,6 +256,13 @@ class Successors:
         if not self._hold(state, move.requires):
             bad.update(self._missing(state, move.requires))
         return (generation, kind), step, tuple(sorted(bad))
+
+    def _finds_out(self, state: State, who: int, generation: int) -> bool:
+        """Whether an engine that enters a group will only learn that it is broken: it was left, or a member died."""
+        world = self.world
+        if who not in world.members[OLD]:
+            return True
+        return any(world.locals[state[other + 1]].dead for other in world.members[generation])
 
     def _release(self, state: State, place: Place, step: StepTable) -> list[tuple[State, Outcome | None]]:
         """Releases instances of a group as long as every member has entered the oldest one."""
