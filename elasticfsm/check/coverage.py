@@ -153,11 +153,19 @@ def gaps(program: Program, taken: set[Edge], thorough: bool) -> tuple[list[Edge]
 
 
 def _in_time(program: Program, edge: Edge) -> bool:
-    """Whether a message can come while its receiver still stands where it is wanted."""
-    name, state, _ = edge
+    """Whether a message can come, without faults, while its receiver still stands where it is wanted."""
+    name, state, guard = edge
+    if state and guard.startswith("received") and _stays(program, edge):
+        return False  # a question asked again, after a deadline: the state says its answer once more
     if not state or name not in program.coordinator:
         return True
     return edge in possible(program, faults=False, before=(name, state))
+
+
+def _stays(program: Program, edge: Edge) -> bool:
+    """Whether a way leads back to the state that it leaves."""
+    name, state, guard = edge
+    return any(way.target == state and str(way.guard) == guard for way in program.machines[name].states[state].leave)
 
 
 def _shared(program: Program, edge: Edge) -> bool:
