@@ -109,6 +109,7 @@ class Elastic:
         ended: Callable[[Operation, str, str], None],
         eplb: Eplb = DEFAULT_EPLB,
         experts: type[Experts] = Experts,
+        said: Callable[[Operation, str], None] = lambda operation, text: None,
         timescale: float = 1.0,
         backend: str = "gloo",
         limits: Limits | None = None,
@@ -127,6 +128,7 @@ class Elastic:
         self._closing = False
         self._client: StoreClient | None = None
         self._told = ended
+        self._said = said
         self._gone: deque[str] = deque()
         base = scaled(program(BASE), timescale)
         self.cadence = Cadence(eplb.pace, eplb.interval, lambda: self.board.step)
@@ -315,6 +317,9 @@ class Elastic:
             if active is not None:
                 active.eplb.cut(text)
         else:
+            operation = self.machines.operation
+            if operation is not None:  # said before the cut: the cause must not be what peers then complain of
+                self._said(operation, f"{result.step}: {result.error}")
             self.groups.cut("standby", text)
 
     def _ended(self, operation: Operation, end: str, error: str) -> None:

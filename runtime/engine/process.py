@@ -187,6 +187,7 @@ class EngineProcess:
             journal,
             store=settings.store,
             ended=self._ended,
+            said=self._failing,
             eplb=Eplb(
                 settings.eplb,
                 settings.eplb_interval,
@@ -275,6 +276,10 @@ class EngineProcess:
             self._send(wire.Failure(operation=plan.operation, text=str(refusal)))
             return
         self.role = plan.roles[self.joining.engine]
+
+    def _failing(self, operation: Operation, text: str) -> None:
+        """A step of the operation failed here; any thread that runs steps."""
+        self._send(wire.Failure(operation=operation.id, text=f"{self.role}: {text}"))
 
     def _ended(self, operation: Operation, end: str, error: str) -> None:
         """An operation has ended here, told on the main loop."""
