@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from elasticfsm.check.moves import AGREED, BUSY, QUIET, wants
+from elasticfsm.check.move import AGREED, BUSY, QUIET
+from elasticfsm.check.moves import wants
 from elasticfsm.check.tables import StepTable
 from elasticfsm.check.world import Local, Result, World
 

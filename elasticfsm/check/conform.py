@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from elasticfsm.check.explore import Graph, explore
-from elasticfsm.check.moves import ENVIRONMENT, EXPIRED, FAULT
+from elasticfsm.check.move import ENVIRONMENT, EXPIRED, FAULT
 from elasticfsm.check.replay import Plain, acts
-from elasticfsm.check.successors import Transition
 from elasticfsm.check.trace import heard, settle, step_to
+from elasticfsm.check.transition import Transition
 from elasticfsm.check.world import CALM, Regime, World
 from elasticfsm.compile import Program
 from elasticfsm.errors import ElasticError

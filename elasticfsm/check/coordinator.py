@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from elasticfsm.check.moves import ENVIRONMENT, EXPIRED, FAULT, REFUSAL, Edge
+from elasticfsm.check.move import ENVIRONMENT, EXPIRED, FAULT, REFUSAL, Edge
 from elasticfsm.check.tables import StateTable, StepTable, WayTable
 from elasticfsm.check.world import ABORTED, ANSWERED, DONE, FAILED, FAILURE, Boss, Stand, World, ended, ends_from
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticfsm.check.alike import alike
 from elasticfsm.check.explore import Graph
-from elasticfsm.check.moves import Edge
+from elasticfsm.check.move import Edge
 from elasticfsm.check.world import World
 from elasticfsm.compile import Program
 from elasticfsm.protocol import Guard, Machine

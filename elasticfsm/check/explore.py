@@ -9,11 +9,12 @@ from functools import cached_property
 
 from elasticfsm.check import paths
 from elasticfsm.check.forget import Forget
-from elasticfsm.check.moves import ENVIRONMENT
+from elasticfsm.check.move import ENVIRONMENT
 from elasticfsm.check.reduce import Alone, symmetry
 from elasticfsm.check.search import Reached, search
 from elasticfsm.check.service import Service
-from elasticfsm.check.successors import Interrupted, Successors, Transition
+from elasticfsm.check.successors import Successors
+from elasticfsm.check.transition import Interrupted, Transition
 from elasticfsm.check.world import ABORTED, CALM, DONE, State, World
 
 

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from elasticfsm.check.collectives import buried
 from elasticfsm.check.coordinator import BossMove, decides
-from elasticfsm.check.moves import FAULT, Move, joined
+from elasticfsm.check.move import FAULT, Move
+from elasticfsm.check.moves import joined
 from elasticfsm.check.tables import NEW, OLD
+from elasticfsm.check.transition import BOSS, Transition
 from elasticfsm.check.world import ABORTED, CRASH, DONE, DUPLICATE, LOSS, RUNNING, Boss, Local, Stand, State, World
 from elasticfsm.errors import SpecError
 
 if TYPE_CHECKING:
-    from elasticfsm.check.successors import Successors, Transition
+    from elasticfsm.check.successors import Successors
 
-BOSS = -1
 OUTSIDE = 256  # bits of an outbox are shifted by this where both boxes of an engine are spoken of
 WORDS = (1 << OUTSIDE) - 1
 WATCHDOG = ("died", "lost")  # messages that no engine sends itself
@@ -180,8 +181,6 @@ class Faults:
                 yield last, target[last] | bit
 
     def _deaths(self, state: State) -> Iterator[Transition]:
-        from elasticfsm.check.successors import Transition
-
         world, turn = self.world, self._successors.turn
         if not self._left(state[0], CRASH) or over(world, state):
             return
@@ -197,8 +196,6 @@ class Faults:
 
     def _restarted(self, state: State) -> Transition:
         """It begins where its diagram says, with its journal; what was told to the old one is lost, except the ends."""
-        from elasticfsm.check.successors import Transition
-
         world, change = self.world, self._successors.change
         journal = int(world.bosses[state[0]].journal)
         begins = self._restart[journal if journal in self._restart else 0]

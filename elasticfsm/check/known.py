@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from elasticfsm.check.collectives import Place, view
-from elasticfsm.check.moves import Move, at_boundary, moves_of
+from elasticfsm.check.move import Move
+from elasticfsm.check.moves import at_boundary, moves_of
 from elasticfsm.check.tables import NEW
 from elasticfsm.check.world import (
     ABORTED,

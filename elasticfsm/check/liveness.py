@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticfsm.check.explore import Graph
-from elasticfsm.check.moves import AGREED, BUSY, ENVIRONMENT, FAULT, QUIET, REFUSAL
+from elasticfsm.check.move import AGREED, BUSY, ENVIRONMENT, FAULT, QUIET, REFUSAL
 from elasticfsm.check.world import ABORTED, ABSENT, DONE
 
 ALONE = {"quiet": ENVIRONMENT | FAULT | BUSY, "busy": ENVIRONMENT | FAULT | QUIET}

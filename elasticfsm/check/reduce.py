@@ -21,7 +21,7 @@ from collections.abc import Callable
 from itertools import groupby, permutations
 
 from elasticfsm.check.meanwhile import Meanwhile, needs_mail, possible
-from elasticfsm.check.moves import Move
+from elasticfsm.check.move import Move
 from elasticfsm.check.rank import Ranks
 from elasticfsm.check.tables import MachineTable, StateTable, StepTable
 from elasticfsm.check.world import OUT, Local, Stand, State, World, begun, ended

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from elasticfsm.check.coordinator import BossMove
 from elasticfsm.check.faults import DEATH, RESTART
-from elasticfsm.check.moves import Move
-from elasticfsm.check.successors import BOSS, Successors, Transition
+from elasticfsm.check.move import Move
+from elasticfsm.check.successors import Successors
 from elasticfsm.check.tables import KINDS, NEW, OLD, StateTable
+from elasticfsm.check.transition import BOSS, Transition
 from elasticfsm.check.world import ANSWERED, ENTERED, FAILED, FAILURE, OUT, Stand, State, World
 from elasticfsm.errors import ElasticError
 from elasticfsm.testing.stage.act import COORDINATOR, PROCESS, Act, Verb

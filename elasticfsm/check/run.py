@@ -12,7 +12,7 @@ from rich.console import Console
 from elasticfsm import language
 from elasticfsm.check.coverage import gaps
 from elasticfsm.check.faulty import limits_of, table, tasks_of
-from elasticfsm.check.moves import Edge
+from elasticfsm.check.move import Edge
 from elasticfsm.check.plan import Task, tasks
 from elasticfsm.check.verdict import Refutation, Run, run
 from elasticfsm.check.world import Regime, sizes_of

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from elasticfsm.check.collectives import Outcome, Place, outcomes, released
 from elasticfsm.check.coordinator import BossMove, boss_moves
 from elasticfsm.check.faults import Faults, of_boss, of_engine
 from elasticfsm.check.future import Future
 from elasticfsm.check.known import Locals, Safe, Settled
-from elasticfsm.check.moves import EXPIRED, Move
+from elasticfsm.check.move import EXPIRED, Move
 from elasticfsm.check.tables import NEW, OLD, StepTable
+from elasticfsm.check.transition import BOSS, Interrupted, Transition
 from elasticfsm.check.world import CALM, Local, State, World
-
-BOSS = -1  # `who` of a transition of the coordinator
-
-
-class Interrupted(Exception):
-    """A reduction was too bold: something was withdrawn, or serving engines lost a group. The run is repeated."""
-
-
-class Transition(NamedTuple):
-    """One step of the whole system: who moves, where it leads, which properties it refutes, who chose it."""
-
-    target: State
-    move: Move | BossMove
-    who: int
-    tag: int = 0
-    bad: tuple[str, ...] = ()
-    said: str = ""
 
 
 class Successors:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from elasticfsm.check.coordinator import BossMove
 from elasticfsm.check.explore import Graph
-from elasticfsm.check.moves import Move
-from elasticfsm.check.successors import BOSS, Transition
+from elasticfsm.check.move import Move
+from elasticfsm.check.transition import BOSS, Transition
 from elasticfsm.check.world import ENTERED, OUT, Local, State, World, ended
 
 

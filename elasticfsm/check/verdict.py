@@ -11,7 +11,7 @@ from elasticfsm.check.engine import explored
 from elasticfsm.check.explore import Graph
 from elasticfsm.check.facts import Facts, strip_all
 from elasticfsm.check.liveness import blocked, stranded, uncommitted
-from elasticfsm.check.moves import Edge
+from elasticfsm.check.move import Edge
 from elasticfsm.check.trace import Trace, trace_to
 from elasticfsm.check.world import CALM, Regime, World
 from elasticfsm.compile import Program

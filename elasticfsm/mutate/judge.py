@@ -11,7 +11,7 @@ import msgspec
 
 from elasticfsm import language
 from elasticfsm.check.coverage import all_edges, gaps
-from elasticfsm.check.moves import Edge
+from elasticfsm.check.move import Edge
 from elasticfsm.check.verdict import Run, run
 from elasticfsm.check.world import CALM, Regime, sizes_of
 from elasticfsm.compile import Program, compile_protocol

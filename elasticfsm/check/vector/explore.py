@@ -10,10 +10,11 @@ import numpy as np
 
 from elasticfsm.check.explore import settled_form
 from elasticfsm.check.forget import Forget
-from elasticfsm.check.moves import ENVIRONMENT
+from elasticfsm.check.move import ENVIRONMENT
 from elasticfsm.check.reduce import Alone
 from elasticfsm.check.service import Service
-from elasticfsm.check.successors import Interrupted, Successors
+from elasticfsm.check.successors import Successors
+from elasticfsm.check.transition import Interrupted
 from elasticfsm.check.vector.canonical import Canonical
 from elasticfsm.check.vector.judging import Judging
 from elasticfsm.check.vector.kinds import Column, Coordinators, Engines, Kind, Whole

@@ -10,7 +10,7 @@ import numpy as np
 
 from elasticfsm.check.explore import Graph, look
 from elasticfsm.check.service import Service
-from elasticfsm.check.successors import Interrupted, Transition
+from elasticfsm.check.transition import Interrupted, Transition
 from elasticfsm.check.vector.kinds import Column, Kind
 from elasticfsm.check.vector.memo import Memo
 from elasticfsm.check.vector.views import real

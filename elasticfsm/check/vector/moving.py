@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from elasticfsm.check.coordinator import BossMove
 from elasticfsm.check.faults import Faults
-from elasticfsm.check.moves import Move
-from elasticfsm.check.successors import Successors, Transition
+from elasticfsm.check.move import Move
+from elasticfsm.check.successors import Successors
+from elasticfsm.check.transition import Transition
 from elasticfsm.check.vector.kinds import UNSEEN, Column, Kind, Lazy
 from elasticfsm.check.vector.outcomes import Batch, Growing, Outcomes, Templates, joined, spread
 from elasticfsm.check.vector.watched import Watched

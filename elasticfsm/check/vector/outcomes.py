@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticfsm.check.successors import Interrupted, Transition
+from elasticfsm.check.transition import Interrupted, Transition
 from elasticfsm.check.vector.kinds import Column, Kind, Whole
 from elasticfsm.check.vector.memo import Memo
 from elasticfsm.check.vector.views import Path, Ref, View, real
