@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from elasticfsm.journal import Event
 from elasticfsm.monitor import POINT_TO_POINT
 
-Group = tuple[str, str]  # kind and generation, OPERATION:NUMBER
+Group = tuple[str, str]  # kind (with #ATTEMPT if it was made anew) and generation, OPERATION:NUMBER
 
 
 def group_of(event: Event) -> Group:
-    """The group of a collective event, by identity: names move with a switch."""
-    return (event["group"].partition(".")[0], event["of"])
+    """The group of a collective event, by identity: names move with a switch, and a group may have been made anew."""
+    kind, attempt = event["group"].partition(".")[0], event.get("attempt")
+    return (f"{kind}#{attempt}" if attempt else kind, event["of"])
 
 
 def collectives(journals: Mapping[str, list[Event]]) -> dict[Group, dict[str, list[Event]]]:

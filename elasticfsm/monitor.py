@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from elasticfsm.errors import Refused
 from elasticfsm.protocol import Step
@@ -109,6 +109,7 @@ class Monitor:
         self._places: dict[int, _Place] = {}
         self._entered: dict[tuple[str, str], deque[int]] = {}
         self._names: dict[str, str] = {}  # "dp.active" -> "active"
+        self._attempts: dict[tuple[str, str], int] = {}  # (label, generation) of groups that were made anew
 
     def begin_step(self, machine: str, state: str, step: Step) -> None:
         """This thread is in a step from now on."""
@@ -140,6 +141,10 @@ class Monitor:
             entered.popleft()
         self._put("collective.after", self._places.get(get_ident()), label, op, str(error) if error else "")
 
+    def renewed(self, label: str, attempt: int) -> None:
+        """The group of that label is another one from now on: its events say `attempt`, and are counted from 0."""
+        self._attempts[label, self.generations.get(label.rpartition(".")[2], "")] = attempt
+
     def waiting(self) -> list[Waiting]:
         """What was entered and not left, oldest first; any thread may ask."""
         found = [Waiting(*key, since) for key, times in list(self._entered.items()) for since in list(times)]
@@ -156,12 +161,13 @@ class Monitor:
         if name is None:
             name = self._names[label] = label.rpartition(".")[2]
         of = self.generations.get(name, "")
+        fields: dict[str, Any] = {"group": label, "op": op, "of": of, "error": error}
+        if (label, of) in self._attempts:
+            fields["attempt"] = self._attempts[label, of]
         if place is None:
-            self._journal.put(event, "", group=label, op=op, of=of, error=error)
+            self._journal.put(event, "", **fields)
         else:
-            self._journal.put(
-                event, place.machine, state=place.state, step=place.step, group=label, op=op, of=of, error=error
-            )
+            self._journal.put(event, place.machine, state=place.state, step=place.step, **fields)
 
     def _refuse(self, place: _Place | None, label: str, op: str) -> None:
         violation = Violation(

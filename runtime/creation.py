@@ -28,6 +28,7 @@ BACKENDS: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
     "gloo": dict.fromkeys(KINDS, GLOO),
     "nccl": {**dict.fromkeys(KINDS, GLOO), "ep": NCCL, ROWS: NCCL},
     "world": {"world": GLOO},  # that one alone, anew
+    "eplb": {"eplb": GLOO},  # the same; with every backend it lies on the host
 }
 
 _GRACE = 0.5  # seconds that a cancelled creation gets to end by itself before it is left to the reaper
@@ -37,7 +38,7 @@ _GRACE = 0.5  # seconds that a cancelled creation gets to end by itself before i
 class Plan:
     """Who will be in a generation: `members` are engine ids in rank order, `me` is this engine's.
 
-    `renewal` counts how often a group of a generation that exists already is created anew.
+    `renewal` names the attempt to create a group of a generation that exists already anew.
     """
 
     operation: str
@@ -45,7 +46,7 @@ class Plan:
     members: tuple[str, ...]
     me: str
     store: str
-    renewal: int = 0
+    renewal: str = ""
 
     def __post_init__(self) -> None:
         if not self.operation or "/" in self.operation:

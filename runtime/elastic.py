@@ -33,7 +33,7 @@ from .experts.policy.settings import Policy
 from .experts.rebalance import Experts
 from .experts.state import ExpertState, Mode
 from .group import Group
-from .groups import Generation, Groups
+from .groups import Generation, Groups, Renewed
 from .hands import (
     CacheSteps,
     Core,
@@ -139,7 +139,7 @@ class Elastic:
         self.experts.patience = limits.step
         self.experts.budget = eplb.step_bytes
         self.experts.planned = self.cadence.planned
-        self.experts.renew_world = self.groups.renew_world
+        self.experts.renew_group = self._renew
         self._audit = Audit(eplb.sums, journal)
         self.experts.offer()
         loads = self._loads = Loads(self.experts)
@@ -151,7 +151,7 @@ class Elastic:
         steps = GroupSteps(self.groups, placements, self.cadence.switched, JOIN_SECONDS * timescale)
         self.adapters: dict[str, object] = {
             "groups": steps,
-            "step": ForwardSteps(core, self.groups, steps, self.board, limits.step, self.experts.check_whole),
+            "step": ForwardSteps(core, self.groups, steps, self.board, limits.step, self.experts),
             "rehearsal": Rehearsal(self.groups),
             "graphs": GraphSteps(core, self.groups),
             "weights": self._weights,
@@ -208,6 +208,8 @@ class Elastic:
         self.removing = tuple(engine for engine in plan.previous if engine not in plan.members)
         if self.engine in plan.members:
             self.groups.plan(plan.operation, plan.generation, plan.members, self.engine, plan.store)
+        else:
+            self.groups.meet_at(plan.store)
         new = tuple(engine for engine in plan.members if engine not in plan.previous)
         board = _LazyBoard(plan.store, plan.operation, self._keep)
         seconds = plan.deadlines.get("prepare", program(plan.protocol).deadlines.get("prepare", 300.0))
@@ -285,6 +287,11 @@ class Elastic:
         with suppress(GroupError):
             return self.groups.need(name)
         return None
+
+    def _renew(self, name: str, kind: Renewed, within: float) -> None:
+        attempt = self.board.step  # all members come from the same one
+        self.groups.renew(name, kind, attempt, within)
+        self.monitor.renewed(f"{kind}.{name}", attempt)
 
     def _standby_world(self) -> tuple[Group, tuple[str, ...]]:
         standby = self.groups.need("standby")

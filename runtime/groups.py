@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from elasticfsm.errors import GroupError, RequestRefused
 
@@ -18,14 +19,16 @@ from .reaper import Reaper
 
 NAMES = ("active", "standby", "retired")
 
+Renewed = Literal["world", "eplb"]
+
 
 @dataclass(eq=False)
 class Generation:
     """Four groups over the same ordered members; ranks are per generation, engine ids are stable.
 
     `world` is for what is sent from one engine to another: weights before the switch, expert rows after it, both only
-    by p2p. So a row that does not come costs no collective, and the group may be made anew (`renew_world`). On a GPU
-    `ep` is a group of the device, and `rows`, another one, moves expert rows beside `eplb`.
+    by p2p. So a row that does not come costs no collective. It and `eplb` may be made anew (`renew`). On a GPU `ep` is
+    a group of the device, and `rows`, another one, moves expert rows beside `eplb`.
     """
 
     number: int
@@ -37,7 +40,6 @@ class Generation:
     ep: Group | NcclGroup
     eplb: Group
     rows: NcclGroup | None = None
-    renewals: int = 0
 
     @property
     def world_size(self) -> int:
@@ -129,24 +131,30 @@ class Groups:
         with self._lock:
             setattr(self, name, Generation(plan.number, plan.operation, plan.members, plan.rank, **groups))
 
-    def renew_world(self, name: str, within: float) -> None:
-        """Replace the world group of a generation by a new one; every member calls it after the same step.
+    def renew(self, name: str, kind: Renewed, attempt: int, within: float) -> None:
+        """Replace the world or the eplb group of a generation by a new one; every member calls it after the same step.
 
-        Blocks until all have, at most twice `within` seconds. Raises GroupError when the group cannot be made: the
-        generation then keeps the one it has, which is closed, and every other group.
+        `attempt` is a number that all members know alike and that does not come again in this generation, as that of
+        the step: who missed one attempt meets the others at the next. Blocks until all have called, at most twice
+        `within` seconds. Raises GroupError when the group cannot be made: the generation then keeps the one it has,
+        which is closed, and every other group.
         """
         old = self.need(name)
-        old.renewals += 1
-        old.world.cut("rows that it should have moved did not come")
-        me = old.members[old.rank]
-        plan = Plan(old.operation, old.number, old.members, me, self._store, old.renewals)
+        had: Group = getattr(old, kind)
+        had.cut(f"attempt {attempt} to make it anew has begun")
+        me, renewal = old.members[old.rank], f"{kind}-{attempt}"
+        plan = Plan(old.operation, old.number, old.members, me, self._store, renewal)
         limits = Limits(within, within, self.limits.step)
-        ((backend, wires),) = Creation(plan, limits, self._host, "world").result(self._cancelled, self.reaper)
-        size, label = len(old.members), f"world.{name}"
-        step = self.limits.step
-        old.world = Group(
-            label, backend, old.rank, size, wires=wires, reaper=self.reaper, watch=self._watch, within=step
-        )
+        ((backend, wires),) = Creation(plan, limits, self._host, kind).result(self._cancelled, self.reaper)
+        size, label, step = len(old.members), f"{kind}.{name}", self.limits.step
+        made = Group(label, backend, old.rank, size, wires=wires, reaper=self.reaper, watch=self._watch, within=step)
+        setattr(old, kind, made)
+        if not old.dp.alive:  # all were cut meanwhile, and this one was not among them
+            made.cut("its generation has been cut")
+
+    def meet_at(self, store: str) -> None:
+        """Use this store from now on: of an engine that takes part in an operation without being in its generation."""
+        self._store = store
 
     def join(
         self,

@@ -23,6 +23,7 @@ from .groups import Generation, Groups
 from .weights.choice import Transfers
 from .weights.sharing import Meeting, WeightSharing
 
+_WHOLE = "eplb is open"  # cast beside the votes of the spec, with every step
 _PLENTY = 1 << 40  # blocks that an engine without a cache offers: it takes what the others have
 
 
@@ -122,9 +123,9 @@ class ForwardSteps:
     """Steps `step.*`: the forward step itself, the agreement that ends it, and the confirmation of a join."""
 
     def __init__(
-        self, core: Core, groups: Groups, steps: GroupSteps, board: Board, within: float, check: Callable[[], None]
+        self, core: Core, groups: Groups, steps: GroupSteps, board: Board, within: float, experts: ExpertState
     ) -> None:
-        self._check = check
+        self._experts = experts
         self._core = core
         self._groups = groups
         self._steps = steps
@@ -133,25 +134,29 @@ class ForwardSteps:
         self._agreement: StepAgreement | None = None
 
     def forward(self, name: str) -> None:
-        """Step step.forward; the error of `check` where no step may be taken any more."""
-        self._check()
+        """Step step.forward; the PlacementError where no step may be taken any more."""
+        self._experts.check_whole()
         self._core.forward(self._groups.need(name))
 
     def agree(self, name: str) -> Outcome:
-        """Step step.agree: one all-reduce with work, votes and identity; blocks until all members have entered."""
-        board = self._board
+        """Step step.agree: one all-reduce with work, votes and identity; blocks until all members have entered.
+
+        One vote more says whether the eplb group is open on every member: so all know alike when it must be made anew.
+        """
+        board, generation = self._board, self._groups.need(name)
         if self._agreement is None:
-            self._agreement = StepAgreement(board.names)
+            self._agreement = StepAgreement((*board.names, _WHOLE))
         agreed = self._agreement.agree(
-            self._groups.need(name).dp,
-            board.votes,
+            generation.dp,
+            board.votes | {_WHOLE} if generation.eplb.alive else board.votes,
             board.wanted or self._core.has_work(),
             generation=board.generation,
             operation=board.operation,
             step=board.step,
             within=self._within,
         )
-        return Outcome(agreed.votes, "work" if agreed.work else "empty")
+        self._experts.torn = _WHOLE not in agreed.votes
+        return Outcome(agreed.votes - {_WHOLE}, "work" if agreed.work else "empty")
 
     def confirm(self, name: str) -> str:
         """Step step.confirm: whether the join succeeded on every old member; this is the commit point."""

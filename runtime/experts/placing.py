@@ -31,11 +31,13 @@ class Loads:
         """Step load.reduce: sum the loads over the eplb group; all ranks, blocks until all have entered.
 
         One number more says how many ranks failed in the last rebalance: then all go on under new agent names.
+        A group that a rebalance left closed is made anew first; GroupError when that, or the sum, fails.
         """
         state = self._state
         if state.target is not None:
             state.end(failed=True)  # the one before broke off
         state.planned()
+        state.mend(name)
         local = state.memory.recent_loads().to("cpu", torch.int64).reshape(-1)
         tensor = torch.cat([local, torch.tensor([int(state.failed)])])
         state.members(name).eplb.all_reduce(tensor, "sum", state.seconds)

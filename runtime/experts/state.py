@@ -14,7 +14,7 @@ from elasticfsm.errors import GroupError, PlacementError
 
 from ..deadline import Cancelled
 from ..group import Group
-from ..groups import Generation
+from ..groups import Generation, Renewed
 from ..identity import check_equal, spread
 from ..weights.choice import Transfers
 from ..weights.regions import as_bytes
@@ -88,7 +88,8 @@ class ExpertState:
     members may route by different maps: whoever has to take a step then must not. `ended` is called when a
     rebalance has ended or a generation was adopted: rows and map agree then, on the main loop. `planned` is called
     by every member after the same step, when a plan begins. With a plan the members also exchange numbers of their
-    own: `bids` gives mine, `heard` gets the largest of all.
+    own: `bids` gives mine, `heard` gets the largest of all. `torn` is what the last step agreed on: whether the eplb
+    group is closed on any member.
     """
 
     engine: str
@@ -105,7 +106,7 @@ class ExpertState:
     planned: Callable[[], None] = lambda: None
     bids: Callable[[], Sequence[int]] = tuple
     heard: Callable[[Sequence[int]], None] = lambda largest: None
-    renew_world: Callable[[str, float], None] = lambda name, within: None
+    renew_group: Callable[[str, Renewed, float], None] = lambda name, kind, within: None
     tally: Tally = field(default_factory=Tally)
     placement: Placement | None = None
     shared: Placement | None = None
@@ -116,6 +117,7 @@ class ExpertState:
     applying: bool = False
     failed: bool = False
     renewed: bool = False
+    torn: bool = False
     why: str = ""
     target: Placement | None = None
     pending: list[int] = field(default_factory=list)
@@ -209,7 +211,21 @@ class ExpertState:
         self.failed, self.renewed = False, True
         if self.transfer.kind == "p2p":
             with suppress(GroupError):
-                self.renew_world(name, RENEW_SECONDS)
+                self.renew_group(name, "world", RENEW_SECONDS)
+
+    def mend(self, name: str) -> None:
+        """Make the eplb group anew if it was closed on any member, as all members learnt from the same step.
+
+        Blocks for seconds at most. GroupError when it cannot be made: no expert moves then until an operation begins
+        a plan again, which tries it once more.
+        """
+        if not self.torn:
+            return
+        try:
+            self.renew_group(name, "eplb", RENEW_SECONDS)
+        except GroupError as error:
+            raise GroupError(f"eplb.{name} was closed and cannot be made anew, so experts stay: {error}") from error
+        self.torn = False
 
     def part(self) -> Part:
         """Return what is to be moved now, alike on every rank; cuts what was not cut: all layers, with a budget one."""

@@ -9,6 +9,8 @@ from deployed import BUSY, totals
 from elasticfsm.journal import read
 from elasticfsm.runtime.bench.rescales import path
 from elasticfsm.runtime.experts.policy.settings import Policy
+from elasticfsm.runtime.faults.fault import Fault, Post
+from elasticfsm.runtime.faults.trigger import PLAN
 
 pytestmark = pytest.mark.slow
 
@@ -106,3 +108,23 @@ def test_off_moves_experts_only_where_a_rescale_asks_for_it(running):
     assert deployment.scale(2).wait(60).phase == "completed"
     running.right()
     assert max(totals(deployment, "layers_moved").values()) >= 1
+
+
+@pytest.mark.parametrize("state", ["planning", "confirming"])
+def test_a_rebalance_that_broke_off_does_not_keep_an_engine_from_leaving(running, tmp_path, state):
+    post = Post(tmp_path)
+    deployment = running.start(3, faults=(f"{PLAN}{tmp_path}",), **BUSY)
+    running.serve_until(lambda: min(totals(deployment, "rebalances").values(), default=0) >= 1)
+    post.arm(Fault(kind="exception", machine="rebalance.main", state=state, engines=("e1",)))
+
+    def off():
+        return {
+            engine for engine, each in deployment.status().engines.items() if each.states["rebalance.main"] == "off"
+        }
+
+    running.serve_until(lambda: off() == {"e0", "e1", "e2"})  # their eplb group is closed
+    assert deployment.scale(2, remove=["e0"]).wait(60).phase == "completed"
+    assert deployment.members == ("e1", "e2")
+    assert deployment.scale(3).wait(60).phase == "completed"
+    running.request(2, 40)
+    running.right()

@@ -113,12 +113,12 @@ class Engine:
             SLOTS,
         )
         self.state.seconds = seconds
-        self.state.renew_world = self.groups.renew_world
+        self.state.renew_group = self.renew
         self.state.offer()
         self.loads = Loads(self.state)
         self.placements = Placements(self.state, self.loads)
         self.experts = Experts(self.state)
-        self.generation = 0
+        self.generation = self.attempts = 0
         self.slots = kind == "slots"
         if self.slots:
             adapters = {"placement": self.placements, "experts": self.experts}
@@ -146,6 +146,10 @@ class Engine:
             placement = Placement.initial(LAYERS, EXPERTS, len(members), SLOTS, "op-1")
             self.memory.fill(placement, members.index(self.me))
             self.state.install(placement)
+
+    def renew(self, name, kind, within):
+        self.attempts += 1
+        self.groups.renew(name, kind, self.attempts, within)
 
     def rebalance(self, after=lambda: None):
         """One whole rebalance; returns how many layers moved. `after` is called whenever something was put in place."""
@@ -268,7 +272,7 @@ def test_a_budget_cuts_layers_into_parts_that_arrive_beside_different_steps(proc
 
 
 def again_and_again(link, store, me, kind, broken):
-    """Rebalances whose loads turn every time; with `broken` one rank says after each that its reads failed."""
+    """Rebalances whose loads turn every time; with `broken` one rank lost rows, or the group, in each."""
     engine = Engine(store, me, kind)
     engine.begin(["e0", "e1"])
     layers = 0
@@ -276,7 +280,10 @@ def again_and_again(link, store, me, kind, broken):
         if number == 6:
             first = settled(engine)
         engine.memory.turn = number
-        engine.state.failed = broken and me == "e1"
+        engine.state.failed = broken == "rows" and me == "e1"
+        if broken == "eplb":
+            engine.groups.active.eplb.cut("injected") if me == "e1" else None
+            engine.state.torn = True  # as a step says to all
         layers += engine.rebalance()
     report = engine.report() | {"first": first, "last": settled(engine), "layers": layers}
     engine.close()
@@ -291,8 +298,9 @@ def settled(engine):
     return [*counts, getattr(engine.state.transfer, "registrations", 0)]
 
 
-@pytest.mark.parametrize("broken", [False, True])
-@pytest.mark.parametrize("kind", ["nixl", "p2p"])
+@pytest.mark.parametrize(
+    ("kind", "broken"), [("nixl", ""), ("p2p", ""), ("nixl", "rows"), ("p2p", "rows"), ("p2p", "eplb")]
+)
 def test_rebalances_in_a_row_leave_nothing_behind_also_when_each_one_renews(processes, store, kind, broken):
     results = [child.result(60) for child in start(processes, store, again_and_again, kind, 2, broken=broken)]
     for result in results:

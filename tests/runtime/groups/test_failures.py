@@ -46,6 +46,24 @@ class Recorder:
 # -- in the children -----------------------------------------------------------------------------------------------
 
 
+def made_anew(link, store, members, me):
+    """The first attempt is missed by e1, of which e0 hears at its deadline; at the second one they meet."""
+    groups = _active(store, members, me)
+    old, error = groups.active.eplb, None
+    if me == "e0":
+        try:
+            groups.renew("active", "eplb", 1, 0.3)
+        except GroupError as failure:
+            error = failure
+    kept = groups.active.eplb is old
+    groups.renew("active", "eplb", 2, 5.0)
+    number = torch.ones(1)
+    for group in (groups.active.eplb, groups.active.dp, groups.active.world):
+        group.all_reduce(number)
+    report = {"error": str(error), "kind": _kind(error), "kept": kept, "old": old.alive, "sum": int(number)}
+    return report | {"label": groups.active.eplb.label, "left": groups.close_all()}
+
+
 def step_until_broken(link, store, members, me):
     groups = _active(store, members, me)
     group = groups.need("active").dp
@@ -239,3 +257,11 @@ def test_a_member_that_dies_between_arrival_and_entering_does_not_hang_the_other
 def test_a_rehearsal_without_a_peer_can_be_cancelled(engines):
     rehearsing, _ = engines(rehearse, 2)
     assert rehearsing.result(10) == {"kind": "GroupCut", "left": []}
+
+
+def test_a_group_is_made_anew_by_all_its_members_and_who_missed_an_attempt_comes_to_the_next(engines):
+    first, second = (child.result() for child in engines(made_anew, 2))
+    assert first["kind"] == "DeadlineExpired" and "absent: e1" in first["error"]
+    for report in (first, second):
+        assert report["kept"] and not report["old"] and report["left"] == []
+        assert (report["sum"], report["label"]) == (8, "eplb.active")
