@@ -31,6 +31,7 @@ from ..experts.placement import Placement
 from ..experts.policy.removal import choose_leaving
 from ..launch import Launcher
 from ..ledger import Ledger, Standing
+from ..naming import refuse_id
 from ..operation import Operation, Operations, new_id
 from ..options import Options, Status, default_slots
 from ..roster import Roster
@@ -281,6 +282,9 @@ class Deployment:
         """The first generation: launch, plan without a protocol, wait until all have booted."""
         operation = self.options.boot_operation or new_id("boot")
         engines = self.options.engines or tuple(self.roster.new_ids(size))
+        refuse_id("operation", operation)
+        for engine in engines:
+            refuse_id("engine", engine)
         if len(set(engines)) != size:
             raise RequestRefused(f"{len(set(engines))} engines are named: {', '.join(engines)}; expected {size}")
         self.roster.expect(engines, operation)

@@ -11,6 +11,7 @@ from elasticfsm.errors import RequestRefused
 
 from ..changes import Change, change
 from ..coordinator import Coordinator
+from ..naming import refuse_id
 from ..operation import Conflict, Operation
 from ..options import durations
 from ..store import StoreServer
@@ -45,6 +46,10 @@ def refuse(deployment: Deployment, wanted: Wanted) -> None:
     if ended or deployment._closed:
         raise RequestRefused(f"the deployment has ended: {ended or 'closed'}; start it again")
     deployment.sizes.check(wanted.size)
+    if wanted.operation:
+        refuse_id("operation", wanted.operation)
+    for engine in wanted.add:
+        refuse_id("engine", engine)
     _refuse_after_failure(deployment)
     if deployment.operations.running is None:
         _refuse_engines(deployment, wanted)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from elasticfsm.errors import DeadlineExpired, RequestRefused
 
 from .. import wire
+from ..naming import refuse_id
 from ..transport import check_address
 
 WELCOME_SECONDS = 60.0
@@ -32,6 +33,10 @@ class Joining:
     parent: int = 0
     keep: float = 0.0
     grace: float = 60.0
+
+    def __post_init__(self) -> None:
+        refuse_id("operation", self.operation)
+        refuse_id("engine", self.engine)
 
 
 def wake_address(joining: Joining) -> str:

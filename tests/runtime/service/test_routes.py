@@ -38,6 +38,10 @@ WORDS = {  # vLLM's, those of the public proposal for it, SGLang's aliases
         (b'{"new_data_parallel_size": 1, "retire_ranks": [7]}', "ranks are 0 to 0"),
         (b'{"new_data_parallel_size": 1, "retire_engines": ["e9"]}', "cannot remove e9"),
         (b'{"new_data_parallel_size": 2, "add_engines": ["e0"]}', "is here already"),
+        (b'{"new_data_parallel_size": 2, "add_engines": ["a/b"]}', "engine 'a/b': expected 1 to 63"),
+        (b'{"new_data_parallel_size": 2, "add_engines": ["coordinator"]}', "the coordinator itself"),
+        (b'{"new_data_parallel_size": 2, "operation_id": "a/b"}', "operation 'a/b': expected 1 to 63"),
+        (b'{"new_data_parallel_size": 2, "operation_id": "a\\u001b[2J"}', "expected 1 to 63"),
     ],
 )
 def test_an_impossible_request_is_a_400_that_says_why_and_changes_nothing(served, body, said):
