@@ -27,7 +27,9 @@ def cancel(
     answer = client.post("/scale_elastic_ep/cancel", {"operation_id": operation, "wait": False})
     if answer.code >= 400:
         raise RequestRefused(answer.error)
-    record = answer.body["operation"]
+    record = answer.body.get("operation") if isinstance(answer.body, dict) else None
+    if record is None:
+        raise RequestRefused(f"{client.url} answered without a record: {answer.body}")
     completed = follow(client, record["operation_id"], console) == 0
-    phase = client.get("/is_scaling_elastic_ep").body["phase"]
+    phase = client.status()["phase"]
     sys.exit(0 if not completed and phase == "aborted" else 1)

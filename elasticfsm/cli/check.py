@@ -39,7 +39,7 @@ def check(
     duplicate: Annotated[int, typer.Option(min=0, help="So many messages that come again.")] = 0,
     failure: Annotated[int, typer.Option(min=0, help="So many steps that fail and touch nobody else.")] = 0,
     expiry: Annotated[
-        str, typer.Option(help="Deadlines: off, perfect (only when hopeless), eventual or arbitrary; see below.")
+        str, typer.Option(help="Deadlines: off, perfect (only when hopeless), eventual or arbitrary; see above.")
     ] = "",
     restart: Annotated[bool, typer.Option("--restart", help="A dead coordinator comes back.")] = False,
     strict: Annotated[

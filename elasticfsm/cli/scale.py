@@ -69,7 +69,7 @@ def follow(client: Client, operation: str, console: Console) -> int:
     """Print where an operation stands, once for each state, until it has ended; returns the exit code."""
     said = ""
     while True:
-        record = client.get("/is_scaling_elastic_ep").body.get("operation") or {}
+        record = client.status().get("operation") or {}
         if record.get("operation_id") != operation:
             console.print(f"{operation} is no longer the last operation; it had reached: {said or 'nothing'}")
             return 1

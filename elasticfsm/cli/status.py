@@ -26,7 +26,7 @@ def status(
     from elasticfsm.runtime.service.finding import find
 
     client, console = Client(find(directory, url)), Console()
-    seen = client.get("/is_scaling_elastic_ep").body
+    seen = client.status()
     if not watch:
         console.print_json(data=seen) if json else console.print(picture(seen))
         sys.exit(1 if seen["failed"] else 0)
@@ -35,7 +35,7 @@ def status(
     with Live(picture(seen), console=console, auto_refresh=False) as live:
         while not seen["failed"]:
             time.sleep(LOOK)
-            seen = client.get("/is_scaling_elastic_ep").body
+            seen = client.status()
             live.update(picture(seen), refresh=True)
     sys.exit(1)
 
@@ -46,7 +46,7 @@ def _lines(client: Any, console: Any, json: bool) -> None:
 
     said = ""
     while True:
-        seen = client.get("/is_scaling_elastic_ep").body
+        seen = client.status()
         line = text.dumps(_coarse(seen)) if json else headline(seen)
         if line != said:
             said = line

@@ -16,6 +16,7 @@ def run(
 ) -> int:
     """Judges all mutants, prints the report and returns the exit code: 1 if one survives that nobody has explained."""
     console = Console()
+    said = explained_in(explained) if explained is not None else {}  # a wrong file costs no minutes
     with console.status("") as status:
 
         def tell(count: int, left: int, judged: Judged) -> None:
@@ -27,7 +28,6 @@ def run(
         for one in found.survivors:
             console.print(f"  {one.how}: {one.name}", markup=False, highlight=False, soft_wrap=True)
         return 1 if found.survivors else 0
-    said = explained_in(explained)
     wrong = unexplained(found, explained)
     missed = sum(said.get(one.name) != "equivalent" for one in found.survivors)
     killed = len(found.killed)

@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import yaml
 
-from elasticfsm.errors import SpecError
+from elasticfsm.errors import RequestRefused, SpecError
 from elasticfsm.mutate.judge import Judge, Judged, digest
 from elasticfsm.mutate.mutants import KINDS, Mutant, mutants
 
 Progress = Callable[[int, int, Judged], None]
+Explained = Literal["equivalent", "missed"]
 
 
 @dataclass
@@ -98,13 +100,19 @@ def unexplained(found: Score, path: Path) -> list[str]:
     return told
 
 
-def explained_in(path: Path) -> dict[str, str]:
+def explained_in(path: Path) -> dict[str, Explained]:
     """The mutants that a file explains, and as what: `equivalent` (right as well) or `missed` (wrong, and not found).
 
     The file has these two words as keys, under each the reasons, and under each reason the names of mutants.
+    RequestRefused when it reads otherwise.
     """
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    said: dict[str, dict[str, list[str]]] = yaml.safe_load(text) or {}
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        said = msgspec.convert(yaml.safe_load(text) or {}, dict[Explained, dict[str, list[str]]])
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise RequestRefused(
+            f"{path}: {error}; expected `equivalent` or `missed`, under it reasons, under each names of mutants"
+        ) from None
     return {name: what for what, reasons in said.items() for names in reasons.values() for name in names}
 
 

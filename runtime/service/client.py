@@ -5,10 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any, NamedTuple
 
-from elasticfsm.errors import ElasticError
+from elasticfsm.errors import ElasticError, RequestRefused
 
 SECONDS = 10.0
 
@@ -36,6 +37,13 @@ class Client:
     """One deployment. Every call is one request and blocks; Unreachable when nobody answers within `seconds`."""
 
     def __init__(self, url: str, seconds: float = SECONDS) -> None:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            port, known = parts.port, parts.scheme in ("http", "https") and parts.hostname  # `port` raises, too
+        except ValueError:
+            port, known = None, None
+        if not known or port == 0:
+            raise RequestRefused(f"URL {url!r}: expected http://HOST:PORT")
         self.url = url
         self._seconds = seconds
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # this machine: no proxy
@@ -43,6 +51,13 @@ class Client:
     def get(self, path: str) -> Answer:
         """GET."""
         return self._ask(urllib.request.Request(self.url + path))
+
+    def status(self) -> dict[str, Any]:
+        """Everything that is known; Unreachable when what answers there is no deployment."""
+        answer = self.get("/is_scaling_elastic_ep")
+        if answer.code != 200 or not isinstance(answer.body, dict) or "engines" not in answer.body:
+            raise Unreachable(f"{self.url} is no deployment of ours: it answered {answer.error or 'something else'}")
+        return answer.body
 
     def post(self, path: str, body: dict[str, Any]) -> Answer:
         """POST of a JSON object."""

@@ -4,7 +4,9 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -111,11 +113,38 @@ def test_another_terminal_asks_scales_and_cancels_and_sigterm_ends_everything_in
         (["scale", "2", "--directory", "{}"], "no deployment is served from"),
         (["scale", "2", "--url", "http://127.0.0.1:1"], "does not answer"),
         (["cancel", "--directory", "{}"], "no deployment is served from"),
+        (["status", "--url", "here"], "expected http://HOST:PORT"),
+        (["status", "--url", "http://[::1"], "expected http://HOST:PORT"),
+        (["scale", "2", "--url", "ftp://127.0.0.1"], "expected http://HOST:PORT"),
+        (["cancel", "--url", "http://127.0.0.1:port"], "expected http://HOST:PORT"),
+        (["serve", "--operation", "../a", "--directory", "{}"], "operation '../a': expected"),
+        (["serve", "--size", "1", "--slots", "16", "--engine", "a/b", "--directory", "{}"], "engine 'a/b': expected"),
+        (["engine", "--join", "ipc://{}/hub", "--operation", "a", "--engine-id", "a/b"], "engine 'a/b': expected"),
+        (["engine", "--join", "ipc://{}/hub", "--operation", "a", "--engine-id", "coordinator"], "the coordinator"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(command, tmp_path, arguments, said):
     code, text = command(*(each.format(tmp_path) for each in arguments))
     assert (code, said in text, "Traceback" in text) == (2, True, False), text
+
+
+def test_what_answers_and_is_no_deployment_is_refused_in_one_line(command):
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def do_POST(self):
+            self.do_GET()
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        said = [command(*each, "--url", url) for each in (["status"], ["scale", "2"], ["cancel"])]
+        server.shutdown()
+    assert [(code, "Traceback" in text) for code, text in said] == [(2, False)] * 3, said
+    assert "is no deployment of ours" in said[0][1]
 
 
 def test_a_directory_that_others_may_write_to_is_refused(command, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elasticfsm.errors import SpecError
+from elasticfsm.errors import RequestRefused, SpecError
 from elasticfsm.mutate.judge import Judge
 from elasticfsm.mutate.mutants import KINDS, applied, mutants
 from elasticfsm.mutate.score import Score, explained_in, score, unexplained
@@ -86,6 +86,16 @@ def test_every_explained_mutant_exists(path: Path) -> None:
     said = explained_in(path)
     assert set(said.values()) <= {"equivalent", "missed"}
     assert set(said) <= {mutant.name for mutant in mutants(parse(read(find(path.stem))))}
+
+
+@pytest.mark.parametrize(
+    "text", ["equivalent", "equivalent: a", "else: {reason: [a]}", "equivalent: {reason: a}", "[", "{"]
+)
+def test_a_file_of_reasons_that_reads_otherwise_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "explained.yaml"
+    path.write_text(text)
+    with pytest.raises(RequestRefused, match=r"explained\.yaml: "):
+        explained_in(path)
 
 
 def test_a_machine_that_runs_in_a_circle_does_not_keep_the_checker_for_ever() -> None:
