@@ -105,7 +105,7 @@ def transfer(
 @app.command("rescales")
 def rescales(
     count: Annotated[int, typer.Option(help="Changes of size in a row.", min=1)] = 20,
-    seed: Annotated[int, typer.Option(help="Of the path; without it one is drawn, and printed.", min=0)] = -1,
+    seed: Annotated[int | None, typer.Option(help="Of the path; without it one is drawn, and printed.", min=0)] = None,
     smallest: Annotated[int, typer.Option(help="Smallest size of the path.", min=1)] = 1,
     largest: Annotated[int, typer.Option(help="Largest size of the path.", min=2)] = 4,
     model: Annotated[Path | None, typer.Option(help="A Qwen3-MoE directory; default: the psalter model.")] = None,
@@ -127,7 +127,7 @@ def rescales(
     from elasticfsm.runtime.demo.scenario import Run, Scenario
     from elasticfsm.runtime.models import PSALTER
 
-    chosen = seed if seed >= 0 else random.SystemRandom().randrange(1 << 16)
+    chosen = seed if seed is not None else random.SystemRandom().randrange(1 << 16)
     sizes = path(count, chosen, smallest, largest)
     console = Console()
     console.print(f"seed {chosen}: {' -> '.join(map(str, sizes))}", highlight=False)
@@ -152,7 +152,9 @@ def rescales(
 @app.command("soak")
 def soak(
     count: Annotated[int, typer.Option(help="Changes of size in a row.", min=1)] = 200,
-    seed: Annotated[int, typer.Option(help="Of path and faults; without it one is drawn, and printed.", min=0)] = -1,
+    seed: Annotated[
+        int | None, typer.Option(help="Of path and faults; without it one is drawn, and printed.", min=0)
+    ] = None,
     timescale: Annotated[float, typer.Option(help="Every limit of time is multiplied by this.", min=0.05)] = 0.2,
     within: Annotated[float, typer.Option(help="Begin no change after so many seconds; 0: all of them.", min=0)] = 0.0,
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the report here, as JSON.")] = None,
@@ -164,7 +166,7 @@ def soak(
 
     from elasticfsm.runtime.faults.soak import run
 
-    chosen = seed if seed >= 0 else random.SystemRandom().randrange(1 << 16)
+    chosen = seed if seed is not None else random.SystemRandom().randrange(1 << 16)
     typer.echo(f"seed {chosen}")
     made = run(count, chosen, timescale, within or float("inf"), typer.echo)
     for slope in made.slopes:

@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
-from elasticfsm.cli import COMMANDS, main
+from elasticfsm.cli import COMMANDS, app, main
 from elasticfsm.runtime.models import PSALTER
 from elasticfsm.steps import SPEC
 
@@ -31,6 +32,19 @@ def test_python_dash_m_runs_the_same_command_line():
     command = [sys.executable, "-m", "elasticfsm", "compile", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["soak", "rescales"])
+def test_a_bench_whose_seed_is_drawn_starts_without_one(refused, tmp_path, name):
+    blocked = tmp_path / "none" / "x.json"
+    assert "no such directory" in refused("bench", name, "--json", str(blocked))
+    assert "expected async or sync" in refused("bench", "rescales", "--eplb", "no") or name == "soak"
+
+
+def test_files_of_something_else_and_places_that_cannot_be_are_named(refused, tmp_path):
+    (tmp_path / "other.json").write_text("[1]\n")
+    assert "other.json: " in refused("mutate", "serving", "--every", "100", "--json", str(tmp_path / "other.json"))
+    assert "cannot be made" in refused("model", "new", "/proc/none")
 
 
 def test_help_names_the_commands_and_needs_no_torch():
@@ -167,3 +181,25 @@ def test_an_interrupted_command_says_so_once_and_returns_130(monkeypatch, capfd,
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capfd.readouterr().err) == (130, "elasticfsm: interrupted\n")
+
+
+def _leaves(command, path):
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _leaves(one, (*path, name))
+    if hasattr(command, "list_commands") and not getattr(command, "commands", None):
+        for name in command.list_commands(None):
+            yield from _leaves(command.get_command(None, name), (*path, name))
+    elif not hasattr(command, "commands"):
+        yield path, command
+
+
+def test_the_default_of_every_option_is_within_its_own_limits():
+    looked = 0
+    for path, command in _leaves(typer.main.get_command(app), ()):
+        for option in command.params:
+            default = option.default
+            if getattr(option.type, "min", None) is None or not isinstance(default, int | float):
+                continue
+            looked += 1
+            assert option.type.min <= default, f"{' '.join(path)} {option.opts}: {default} is below {option.type.min}"
+    assert looked > 10
