@@ -10,7 +10,7 @@ import typer
 
 def trace_check(
     directory: Annotated[Path, typer.Argument(help="The directory of journals (*.jsonl) that a run wrote.")],
-    limit: Annotated[int, typer.Option(help="Print at most so many findings.")] = 20,
+    limit: Annotated[int, typer.Option(help="Print at most so many findings.", min=0)] = 20,
 ) -> None:
     """Validate the journals of a finished run against the spec; exit 1 when something is not allowed by it."""
     from elasticfsm.journal import read

@@ -124,8 +124,11 @@ def _known(record: Path | None, key: str) -> dict[str, Judged]:
     """What a record says of the same protocol under the same runs; results of an older one are not used."""
     if record is None or not record.exists():
         return {}
-    lines = [msgspec.json.decode(line) for line in record.read_bytes().splitlines() if line.strip()]
-    known = [Judged(**line["judged"]) for line in lines if line["key"] == key]
+    try:
+        lines = [msgspec.json.decode(line, type=dict) for line in record.read_bytes().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise RequestRefused(f"{record}: {error}; expected what --json wrote before, or give a new file") from None
+    known = [Judged(**line["judged"]) for line in lines if line.get("key") == key]
     return {judged.name: judged for judged in known}
 
 

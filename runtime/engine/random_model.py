@@ -64,7 +64,10 @@ def write_random_model(
         "eos_token_id": 0,
     }
     config = ModelConfig.from_fields(directory, fields)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"{directory} cannot be made: {error.strerror}; give another directory") from None
     (directory / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
     _write_shards(directory, config, dtype, torch.Generator().manual_seed(seed))
     return config

@@ -98,6 +98,14 @@ def test_a_file_of_reasons_that_reads_otherwise_is_refused(tmp_path: Path, text:
         explained_in(path)
 
 
+def test_a_record_of_something_else_is_refused_before_a_mutant_is_judged(tmp_path: Path) -> None:
+    record = tmp_path / "other.json"
+    record.write_text("[1]\n")
+    with pytest.raises(RequestRefused, match=r"other\.json: "):
+        score("serving", record, every=100)
+    assert record.read_text() == "[1]\n"
+
+
 def test_a_machine_that_runs_in_a_circle_does_not_keep_the_checker_for_ever() -> None:
     judge = Judge("rebalance", ["1"])
     circle = next(one for one in mutants(judge.file) if one.name == "main.finishing: `done` leads to finishing")
