@@ -66,7 +66,7 @@ class Thread:
                 answer = self._player.choose(step.meaning.answers) if step.meaning.answers else answer
             self.meeting, self.group = None, ""
             if means not in ("rename", "local"):  # what it required has to hold to its end
-                ground.demand(engine, step)
+                ground.demand(engine, step, begun=True)
             if means == "await":
                 ground.end(engine, step)
             ground.provide(engine, step)
