@@ -122,11 +122,14 @@ def rescales(
     import msgspec
     from rich.console import Console
 
+    from elasticfsm.errors import RequestRefused
     from elasticfsm.runtime.bench.rescales import path
     from elasticfsm.runtime.demo.report import show
     from elasticfsm.runtime.demo.scenario import Run, Scenario
     from elasticfsm.runtime.models import PSALTER
 
+    if eplb not in ("async", "sync"):
+        raise RequestRefused(f"--eplb {eplb}: expected async or sync")
     chosen = seed if seed is not None else random.SystemRandom().randrange(1 << 16)
     sizes = path(count, chosen, smallest, largest)
     console = Console()
