@@ -26,6 +26,9 @@ test: install tools  ## lint, stale diagrams, all tests (CPU)
 check: install  ## explore every shipped protocol and every faulty one
 	$(BIN)/elasticfsm check
 
+check-deep: install  ## the checker's own tests at sizes that take minutes each: explorers, reductions, faults, rules of the switch
+	ELASTICFSM_DEEP=1 $(BIN)/python -m pytest tests/core/check --timeout 3600
+
 mutate: install  ## one-edit mistakes in the shipped protocols are made and checked (an hour; goes on where it stopped; EVERY=1: all)
 	@mkdir -p .mutants
 	for name in serving rebalance scale_up scale_down; do \
@@ -48,6 +51,7 @@ vllm: install  ## the observer in vLLM's real busy loop (an environment of 4 GB 
 	ELASTICFSM_VLLM_VENV=.venv-vllm $(BIN)/python -m pytest tests/vllm
 
 faults: install  ## kill, stop, delay, break and cut everybody everywhere, under 60 minutes (FAULTS="--only scale_up/new")
+	ELASTICFSM_DEEP=1 $(BIN)/python -m pytest tests/runtime/known_bugs
 	$(BIN)/elasticfsm faults --jobs 2 --record docs $(FAULTS)
 
 bench: install  ## what a rescale costs, in ratios measured side by side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,16 @@ from elasticfsm.runtime.faults.cells import all_cells
 from elasticfsm.runtime.faults.rig import Rig, Rigged
 from elasticfsm.runtime.faults.suite import Suite
 
+SAMPLE = ("kb11", "kb13", "kb16", "kb18", "kb24", "kb31", "kb32", "kb33", "kb34", "kb45")  # the others: make faults
 CELLS = {cell.name: cell for cell in all_cells()}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make test` has minutes only: of the tests that use deployments with faults it runs a sample."""
+    for item in items:
+        name = item.path.stem.split("_")[1] if item.path.parent == Path(__file__).parent else ""
+        if name and "shared" in getattr(item, "fixturenames", ()) and name not in SAMPLE:
+            item.add_marker(pytest.mark.skipif(not os.environ.get("ELASTICFSM_DEEP"), reason="make faults"))
 
 
 class Shared:
