@@ -25,7 +25,7 @@ from .launch import Launcher
 from .operation import WORDS, Operation
 from .roster import Roster
 from .router import Router
-from .transport import remove_socket
+from .transport import remove_socket, wake_address
 
 _LOOK = 0.2  # seconds between two looks at a cancellation
 
@@ -280,8 +280,9 @@ class Coordinator:
         self._roster.stop(engines)
         if self._launcher is not None:
             self._launcher.stop(engines)
-        for member in filter(None, map(self._roster.get, engines)):
-            remove_socket(member.wake)
+        for engine in engines:  # also of one that was killed before it could say where it is
+            member = self._roster.get(engine)
+            remove_socket((member.wake if member is not None else "") or wake_address(self._address, engine))
 
     def _stays(self, engine: str, role: str) -> bool:
         """Whether an engine that left stays up: its process is not ours to end, or that was asked for."""

@@ -56,6 +56,14 @@ def remove_socket(address: str) -> None:
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
+def wake_address(hub: str, engine: str) -> str:
+    """Where peers wake an engine that joined at `hub`: beside the coordinator's socket, or a free port of its host."""
+    parts = urlsplit(check_address(hub))
+    if parts.scheme == "ipc":
+        return f"{hub.rpartition('/')[0]}/{engine}.sock"
+    return f"tcp://{parts.hostname}:*"
+
+
 def check_address(address: str) -> str:
     """Return the address, or raise RequestRefused when it is malformed, too long, or not on this machine."""
     parts = urlsplit(address)

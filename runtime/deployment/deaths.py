@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import wire
 from ..adopted import adopt
-from ..transport import remove_socket
+from ..transport import remove_socket, wake_address
 
 if TYPE_CHECKING:
     from .facade import Deployment
@@ -48,7 +48,7 @@ def bury(deployment: Deployment, engine: str, reason: str) -> None:
     _kill(deployment, engine)
     deployment._journal.put("dead", "", source=engine, error=reason)
     log.warning("declared dead", extra={"engine": engine, "error": reason})
-    remove_socket(member.wake if member is not None else "")
+    remove_socket((member.wake if member is not None else "") or wake_address(deployment.address, engine))
     for each in deployment.roster.living():
         deployment.roster.send(each.engine, wire.Dead(sender=wire.COORDINATOR, engine=engine))
     coordinator = deployment._coordinator

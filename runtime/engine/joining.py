@@ -7,13 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from elasticfsm.errors import DeadlineExpired, RequestRefused
 
 from .. import wire
 from ..naming import refuse_id
-from ..transport import check_address
 
 WELCOME_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 1.0
@@ -37,14 +35,6 @@ class Joining:
     def __post_init__(self) -> None:
         refuse_id("operation", self.operation)
         refuse_id("engine", self.engine)
-
-
-def wake_address(joining: Joining) -> str:
-    """Where peers wake this engine: beside the coordinator's socket, or a free port of the same host."""
-    parts = urlsplit(check_address(joining.address))
-    if parts.scheme == "ipc":
-        return f"{joining.address.rpartition('/')[0]}/{joining.engine}.sock"
-    return f"tcp://{parts.hostname}:*"
 
 
 def greet(

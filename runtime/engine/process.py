@@ -21,14 +21,14 @@ from ..elastic import Elastic, Eplb, Shape
 from ..experts.placement import Placement, PlacementWire
 from ..faults.trigger import journal_for
 from ..interpreter import Operation
-from ..transport import Mailbox
+from ..transport import Mailbox, wake_address
 from ..wakes import Wakes
 from ..weights.choice import Transfers
 from .adoption import Memory, Owner, here, world_size
 from .cores import core_for
 from .driven import DrivenCore
 from .faults import experts_with, hide_nixl, swap_experts
-from .joining import Joining, greet, wake_address
+from .joining import Joining, greet
 
 IDLE_SECONDS = 0.5
 
@@ -50,7 +50,7 @@ class EngineProcess:
         self._told_placement: Placement | None = None
         self._memory = Memory()
         self._owner = Owner(joining.parent, joining.keep)
-        mailbox = Mailbox(joining.address, wake_address(joining), joining.engine)
+        mailbox = Mailbox(joining.address, wake_address(joining.address, joining.engine), joining.engine)
         self.mailbox = mailbox
         self.wakes = Wakes(mailbox)
         self.control = Control(

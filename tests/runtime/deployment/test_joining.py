@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,14 @@ def test_engines_for_another_operation_or_under_a_strange_name_are_turned_away(r
     assert operation.record.phase == "preparing"
     operation.cancel()
     assert operation.wait(60).phase == "aborted"
+
+
+def test_an_engine_that_was_killed_before_it_said_where_it_is_leaves_no_socket(running, zygote):
+    deployment = running.fork_from(zygote).start(1)
+    operation = deployment.scale(2, launch=False)
+    (name,) = [each for each in operation.status().participants if each not in deployment.members]
+    left = Path(deployment.address.removeprefix("ipc://")).with_name(f"{name}.sock")
+    left.touch()  # bound, but never announced
+    operation.cancel()
+    assert operation.wait(60).phase == "aborted"
+    assert not left.exists()
