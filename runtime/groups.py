@@ -104,7 +104,8 @@ class Groups:
     def create(self, name: str = "standby", cancelled: Cancelled = None) -> None:
         """Create the planned generation under `name`; every member calls it, it blocks until all have.
 
-        Waits first until the local retired generation is gone, so that at most two exist.
+        Waits first until the local retired generation is gone, so that at most two exist, and with it what is left of
+        an attempt that broke off; as long as the others wait for this engine to arrive.
         """
         plan = self._plan
         if plan is None:
@@ -112,7 +113,7 @@ class Groups:
         if self._get(name) is not None:
             raise RequestRefused(f"{name} exists already: destroy it before another one is created")
         stop = _either(self._cancelled, cancelled)
-        self._wait_retired(Deadline(self.limits.connect, f"{plan.prefix} waits for the retired generation", stop))
+        self._wait_retired(Deadline(self.limits.arrive, f"{plan.prefix} waits for the retired generation", stop))
         made = Creation(plan, self.limits, self._host, self._backend).result(stop, self.reaper)
         size = len(plan.members)
         groups = {
