@@ -34,6 +34,7 @@ class ExpertRouting:
         self._replicas: dict[int, Tensor] = {}
         self._counts: dict[int, Tensor] = {}
         self._worlds: dict[int, int] = {}
+        self._staging: dict[int, _Staging] = {}
         for layer, row in enumerate(physical_to_logical):
             self.set_layer(layer, row)
 
@@ -55,8 +56,7 @@ class ExpertRouting:
         turns = np.arange(held.size) - np.repeat(np.cumsum(counts) - counts, counts)
         table = np.zeros(tuple(self._replicas[layer].shape), dtype=np.int64)
         table[row[held], turns] = held
-        _fill(self._replicas[layer], table)
-        _fill(self._counts[layer], counts)
+        self._staging[layer].fill((table, counts))
         self._worlds[layer] = row.size // self.slots_per_rank
 
     def reserve(self, layers: int, world_size: int) -> None:
@@ -70,6 +70,7 @@ class ExpertRouting:
         if layer not in self._replicas or tuple(self._replicas[layer].shape) != shape:
             self._replicas[layer] = torch.zeros(shape, dtype=torch.int64, device=self._device)
             self._counts[layer] = torch.ones(self.num_experts, dtype=torch.int64, device=self._device)
+            self._staging[layer] = _Staging([self._replicas[layer], self._counts[layer]])
 
     def local_slots(self, layer: int, experts: Tensor, rank: int) -> Tensor:
         """The slot on RANK for each choice, int64 like EXPERTS [gathered tokens, top_k]; out of range when elsewhere.
@@ -101,7 +102,22 @@ class ExpertRouting:
             )
 
 
-def _fill(target: Tensor, values: NDArray[Any]) -> None:
-    """Copy to the device of TARGET without waiting for it: processes that share a GPU wait milliseconds for a turn."""
-    source = torch.from_numpy(values)
-    target.copy_(source.pin_memory() if target.is_cuda else source, non_blocking=True)
+class _Staging:
+    """Pinned memory in front of tables on a device, allocated with them: none is to be had quickly at a switch."""
+
+    def __init__(self, targets: Sequence[Tensor]) -> None:
+        self._targets = targets
+        self._pinned = [torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in targets if each.is_cuda]
+        self._copied: Any = torch.cuda.Event() if self._pinned else None  # type: ignore[no-untyped-call]
+
+    def fill(self, values: Sequence[NDArray[Any]]) -> None:
+        """Copy to the device without waiting for it: processes that share a GPU wait milliseconds for a turn."""
+        if not self._pinned:
+            for target, value in zip(self._targets, values, strict=True):
+                target.copy_(torch.from_numpy(value))
+            return
+        self._copied.synchronize()  # the copy before this one, which has long ended where a step lies between them
+        for target, pinned, value in zip(self._targets, self._pinned, values, strict=True):
+            pinned.numpy()[...] = value
+            target.copy_(pinned, non_blocking=True)
+        self._copied.record()
