@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import msgspec
 
@@ -16,7 +17,7 @@ OPERATIONS = ("scale_up", "scale_down")
 STAYS = {"scale_up": "existing", "scale_down": "remaining"}
 GOES = {"scale_up": "new", "scale_down": "removing"}
 BROKEN = frozenset({"failed", "expired", "received broken"})  # nothing but another fault leads this way
-UNDONE = BROKEN | {"received withdraw", "received end", "received cancel", "answer not_all", "answer impossible"}
+UNDONE = BROKEN | {"received cancel", "answer not_all", "answer impossible"}  # and what only these lead to is sent
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ def _of(name: str) -> Iterator[Cell]:
 
 
 def _of_machine(operation: str, role: str, machine: str, spec: Machine) -> Iterator[Cell]:
-    usual = _usual(spec)
+    usual = _usual(operation, spec)
     reached = _reached(spec)
     for state in spec.states.values():
         if state.end or state.name not in reached:
@@ -114,18 +115,28 @@ def _of_messages(one: Program, operation: str, role: str) -> Iterator[Cell]:
                 machine=machine,
                 kind=kind,
                 message=message,
-                cancel=_only_of_aborts(one.machines[machine], message),
+                cancel=_only_of_aborts(operation, one.machines[machine], message),
             )
 
 
-def _only_of_aborts(spec: Machine, message: str) -> bool:
-    usual = _usual(spec)
+def _only_of_aborts(operation: str, spec: Machine, message: str) -> bool:
+    usual = _usual(operation, spec)
     return not any(message in state.sends for state in spec.states.values() if state.name in usual)
 
 
-def _usual(spec: Machine) -> set[str]:
+def _usual(operation: str, spec: Machine) -> set[str]:
     """The states that a run without fault, expiry and cancel comes through."""
-    return _closure(spec, lambda guard: str(guard) not in UNDONE and guard.kind != "any")
+    undone = UNDONE | {f"received {message}" for message in _of_undoing(operation)}
+    return _closure(spec, lambda guard: str(guard) not in undone and guard.kind != "any")
+
+
+@cache
+def _of_undoing(operation: str) -> frozenset[str]:
+    """The messages that the coordinator of an operation without fault, expiry and cancel never sends."""
+    spec = program(operation).machines[f"{operation}.{COORDINATOR}"]
+    usual = _closure(spec, lambda guard: str(guard) not in UNDONE and guard.kind != "any")
+    sent = {message for state in spec.states.values() for message in state.sends}
+    return frozenset(sent - {message for name in usual for message in spec.states[name].sends})
 
 
 def _reached(spec: Machine) -> set[str]:
@@ -146,7 +157,7 @@ def unreached() -> list[str]:
 
 def _closure(spec: Machine, taken: Callable[[Guard], bool]) -> set[str]:
     seen: set[str] = set()
-    todo = [target for message, target in spec.starts.items() if message not in ("withdraw", "end")]
+    todo = [target for target in spec.starts.values() if not spec.states[target].end]
     while todo:
         name = todo.pop()
         if name not in seen:

@@ -44,6 +44,15 @@ def test_no_two_cells_have_the_same_name_and_each_allows_some_outcome():
     assert all(allowed(cell) for cell in CELLS)
 
 
+def test_what_only_an_abort_comes_through_is_met_after_a_cancel():
+    for name in OPERATIONS:
+        for machine, spec in program(name).machines.items():
+            undone = {state.name for state in spec.states.values() if state.phase in ("asking", "aborting")}
+            mine = [cell for cell in CELLS if cell.machine == machine and cell.operation == name]
+            assert all(cell.cancel for cell in mine if cell.state in undone)
+            assert all(cell.cancel for cell in mine if cell.message in ("aborted", "ended", "withdraw", "end"))
+
+
 def test_a_fault_is_claimed_once(tmp_path):
     suite, one, other = Post(tmp_path), Post(tmp_path), Post(tmp_path)
     assert one.fault() is None
