@@ -29,6 +29,7 @@ class Phase(msgspec.Struct, forbid_unknown_fields=True):
     states: dict[str, State]
     within: str = ""
     leave: dict[str, str] = {}
+    fatal: bool = False  # a step that fails in it ends its engine, on purpose: `lint` asks for no `failed`
 
 
 class Machine(msgspec.Struct, forbid_unknown_fields=True):

@@ -184,6 +184,20 @@ def _waits(subject: Subject) -> Iterator[Finding]:
             yield finding(subject.document, place, "`expired` in a phase without `within:`", "a deadline", fix)
 
 
+def _failures(subject: Subject) -> Iterator[Finding]:
+    """Any step may fail; where the machine has no way out then, its engine ends: as nobody wanted, unless said so."""
+    for machine, state in _states(subject.protocol):
+        caught = any(way.guard.kind == "failed" for way in state.leave)
+        place = place_of(machine, state)
+        if state.steps and not caught and not state.fatal:
+            fix = "say where a failed step leads, or that it ends the engine"
+            found = f"`{state.name}`, whose steps may fail"
+            yield finding(subject.document, place, found, "a leave `failed`, or `fatal: true` in its phase", fix)
+        if state.steps and state.fatal and any(way.guard.kind == "failed" and way.shared for way in state.leave):
+            found = f"`{state.name}`, which leaves by the `failed` of a phase with `fatal: true`"
+            yield finding(subject.document, place, found, "one of the two", "remove one")
+
+
 def _answers(subject: Subject) -> Iterator[Finding]:
     """Answers and guards belong together, and no rank answers alone what all must answer alike."""
     for machine, state in _states(subject.protocol):
@@ -215,5 +229,6 @@ _CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     _votes,
     _unreachable,
     _waits,
+    _failures,
     _answers,
 )

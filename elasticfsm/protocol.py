@@ -79,6 +79,7 @@ class State(msgspec.Struct, frozen=True):
     leave: tuple[Leave, ...]
     serves: bool
     end: bool
+    fatal: bool = False  # a failed step ends the engine, on purpose
 
     def asked(self) -> tuple[str, ...]:
         """The votes that an engine casts by being in this state."""
@@ -208,7 +209,7 @@ def _state(
         for guard, target in {**raw.leave, **shared}.items()
     )
     sends = (raw.sends,) if isinstance(raw.sends, str) else tuple(raw.sends)
-    return State(name, phase_name, phase.within, thread, steps, sends, ways, raw.serves, end)
+    return State(name, phase_name, phase.within, thread, steps, sends, ways, raw.serves, end, phase.fatal)
 
 
 def _step(document: Document, raw: language.Step, place: Place, words: str) -> Step:
