@@ -32,6 +32,7 @@ class Known(NamedTuple):
     open: list[tuple[int, Move]]
     view: dict[Place, tuple[str, ...]]
     inside: frozenset[tuple[int, str]]
+    waits: frozenset[tuple[int, str]]  # ... and those of them that were not released
     closed: int
     facts: int
     outbox: int
@@ -96,6 +97,7 @@ def _learn(world: World, local: Local, safe: Safe | None) -> Known:
             open=[],
             view=view(local, world.queued),
             inside=frozenset(),
+            waits=frozenset(),
             closed=local.closed,
             facts=0,
             outbox=local.outbox,
@@ -120,6 +122,7 @@ def _learn(world: World, local: Local, safe: Safe | None) -> Known:
         open=left,
         view=view(local, world.queued),
         inside=frozenset(_inside(world, local)),
+        waits=frozenset((entry.generation, entry.step) for entry in local.pending),
         closed=local.closed,
         facts=local.facts,
         outbox=local.outbox,

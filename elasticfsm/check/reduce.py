@@ -136,9 +136,15 @@ class Alone:
             return False
         if (step.closes and not self._departs(local, step)) or (move.edges and not self._quiet_edges(local, move)):
             return False
-        if self._interruptible(local, move.machine, state, step, stand):
+        if self._interruptible(local, move.machine, state, step, stand) or self._still_there(local, move, step):
             return False
         return not any(_conflict(step, other) for other in self._meanwhile.steps(local, move.machine))
+
+    def _still_there(self, local: Local, move: Move, step: StepTable) -> bool:
+        """Whether leaving a collective may hide from who destroys a generation that it is in use (`_in_use`)."""
+        joined = self.world.tables.facts.bits.get("active joined", 0)
+        here = step.group == "standby" or (step.group == "active" and bool(local.facts & joined))
+        return move.verb == "leave" and bool(step.group) and not here
 
     def _looked_at(self, step: StepTable) -> bool:
         """Whether others may notice a fact that the step changes, beyond those that it makes possible.

@@ -233,12 +233,19 @@ class Successors:
                 bad.add("collective_order")
             if known.closed >> generation & 0b101 == 1 and step.group != "standby" and not finds_out:
                 bad.add("no_use_after_destroy")
-            elsewhere = (1 - generation, step.name) in known.inside and step.group == "active"
-            if elsewhere and not finds_out:
+            if step.group == "active" and not finds_out and self._elsewhere(state, other, generation, step.name):
                 bad.add("membership")
         if not self._hold(state, move.requires):
             bad.update(self._missing(state, move.requires))
         return (generation, kind), step, tuple(sorted(bad))
+
+    def _elsewhere(self, state: State, other: int, generation: int, step: str) -> bool:
+        """Whether a member will never meet who enters this generation: it has switched, or waits in the other one.
+
+        That does not change when a collective is left, so it may be asked although leaving is explored alone.
+        """
+        gone = generation == OLD and self.world.locals[state[other + 1]].switched
+        return gone or (1 - generation, step) in self.known[state[other + 1]].waits
 
     def _finds_out(self, state: State, who: int, generation: int) -> bool:
         """Whether an engine that enters a group will only learn that it is broken: it was left, or a member died."""

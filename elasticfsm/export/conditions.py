@@ -71,8 +71,12 @@ class Conditions:
             parts.append(f"({either(quiet)})")
         return both(parts)
 
-    def inside(self, who: int, generation: int, name: str = "") -> str:
-        """Whether an engine is inside a step (of that name) on a generation, or has one pending there."""
+    def inside(self, who: int, generation: int, name: str = "", released: bool = True) -> str:
+        """Whether an engine is inside a step (of that name) on a generation, or has one pending there.
+
+        With `released` also inside one that it could leave.
+        """
+        entered = "> 0" if released else "== 1"
         layout, role = self.layout, self.layout.engines[who]
         parts = []
         for slot, state, index, step in layout.steps(role):
@@ -80,7 +84,11 @@ class Conditions:
             if group is None or (name and step.name != name):
                 continue
             valid, where = group
-            here = [f"AT({who}, {slot}) == {state}", f"STEP({who}, {slot}) == {index}", f"INSIDE({who}, {slot}) > 0"]
+            here = [
+                f"AT({who}, {slot}) == {state}",
+                f"STEP({who}, {slot}) == {index}",
+                f"INSIDE({who}, {slot}) {entered}",
+            ]
             if where.isdigit() and int(where) != generation:
                 continue
             here += [valid] if where.isdigit() else [f"{where} == {generation}"]

@@ -215,14 +215,15 @@ class Engine:
             yield both([begins, valid, allowed]), [*body, f"if :: met_ -> {told} :: else fi"]
 
     def _membership(self, step: Step, generation: str) -> list[str]:
-        """Nobody may be inside the same step on the other generation."""
+        """No other member may wait in the same step on the other generation, nor have switched to it before."""
         if step.argument != "active":
             return []
         wrong = []
         for who, role in enumerate(self.layout.engines):
             for mine in (0, 1):
                 if role in self.layout.members(mine) and (not generation.isdigit() or int(generation) == mine):
-                    elsewhere = self.say.inside(who, 1 - mine, step.name)
+                    waits = self.say.inside(who, 1 - mine, step.name, released=False)
+                    elsewhere = waits if mine else either([waits, f"switched[{who}]"])
                     wrong.append(f"{who} != me && {generation} == {mine} && ({elsewhere})")
         return [f"refute(membership, {either(wrong)})"] if wrong else []
 

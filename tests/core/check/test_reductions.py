@@ -73,6 +73,12 @@ def test_with_two_engines_everything_is_alike_over_simpler_experts(
     same(composed(name, over=over), "2+1", regime, large=True)
 
 
+@at("name", ["vllm-0.33/scale_down", "vllm/down"])
+def test_a_member_that_is_still_leaving_is_seen_with_and_without_reductions(name: str) -> None:
+    """Leaving a collective explored alone once hid that the others had switched and destroyed the old groups."""
+    same(program(f"variants/{name}"), "1+1", CALM, large=True)
+
+
 @pytest.mark.slow
 @at("path", [path for path in shipped_patches() if path.stem in EARLIEST], ids=lambda path: path.stem)
 def test_faulty_protocols_are_refuted_alike_with_and_without_reductions(path: Any) -> None:

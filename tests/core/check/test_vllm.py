@@ -21,11 +21,12 @@ def judged(name: str, sizes: str, regime: Regime = CALM) -> Run:
     return run(whole, sizes_of(whole, sizes), regime, engine="plain")
 
 
-@pytest.mark.parametrize("name", ["up", "down"])
-def test_0_33_holds_as_long_as_nothing_goes_wrong(name: str) -> None:
+@pytest.mark.parametrize(("name", "refuted"), [("up", set()), ("down", {"no_use_after_destroy"})])
+def test_0_33_holds_as_long_as_nothing_goes_wrong(name: str, refuted: set[str]) -> None:
+    """But for one thing, that is assumed: a member may still be leaving the reshuffle when the old groups end."""
     found = judged(name, "1+1")
     assert found.complete
-    assert not found.refuted
+    assert set(found.refuted) == refuted
 
 
 @pytest.mark.parametrize("name", ["up", "down"])
