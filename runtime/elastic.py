@@ -230,11 +230,12 @@ class Elastic:
         self._gone.append(engine)
 
     def counters(self) -> dict[str, int]:
-        """Return totals since the start, for status and reports; any thread."""
+        """Return totals since the start, and how many generations exist now, for status and reports; any thread."""
         tally = self.experts.tally
         return {
             **{f"bytes_{path}": count for path, count in self.transfers.moved.items()},
             "violations": len(self.monitor.violations),
+            "generations": sum(1 for _ in self.groups.alive()),
             "balance_ppm": self._balance.ppm(self._loads.total, self.experts.placement),
             "layers_moved": tally.layers,
             "rebalances": tally.rebalances,
@@ -331,7 +332,7 @@ class Elastic:
 
     def _ended(self, operation: Operation, end: str, error: str) -> None:
         self._forget_client()
-        if end == "failed":  # peers that wait here must not wait until their deadline
+        if end != "done":  # whatever undoing came to; peers that wait here must not wait until their deadline
             self.groups.destroy("standby")
         self._told(operation, end, error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 
 import msgspec
@@ -16,6 +16,7 @@ RANK_0 = "rank 0"  # the first member, which computes plans and brings the map: 
 OPERATIONS = ("scale_up", "scale_down")
 STAYS = {"scale_up": "existing", "scale_down": "remaining"}
 GOES = {"scale_up": "new", "scale_down": "removing"}
+BESIDE = ("serving.engine", "rebalance.main", "rebalance.worker")  # machines of every engine
 BROKEN = frozenset({"failed", "expired", "received broken"})  # nothing but another fault leads this way
 UNDONE = BROKEN | {"received cancel", "answer not_all", "answer impossible"}  # and what only these lead to is sent
 
@@ -67,15 +68,20 @@ def _of(name: str) -> Iterator[Cell]:
         yield from _of_machine(name, role, f"{name}.{STAYS[name] if role == RANK_0 else role}", own)
         if role != RANK_0:
             yield from _of_messages(one, name, role)
-    if name == "scale_down":  # its drain and evacuation bring every engine through all of these
-        for machine in ("serving.engine", "rebalance.main", "rebalance.worker"):
+    for machine in BESIDE:
+        spec = one.machines[machine]
+        if name == "scale_down":  # its drain and evacuation lead through all that an engine comes to that serves
             for role in (STAYS[name], RANK_0):
-                yield from _of_machine(name, role, machine, one.machines[machine])
+                yield from _of_machine(name, role, machine, spec, _reached(spec, spec.first))
+        else:  # the rest is the way of a new one until it serves
+            yield from _of_machine(name, GOES[name], machine, spec, _reached(spec) - _reached(spec, spec.first))
 
 
-def _of_machine(operation: str, role: str, machine: str, spec: Machine) -> Iterator[Cell]:
+def _of_machine(
+    operation: str, role: str, machine: str, spec: Machine, reached: Collection[str] | None = None
+) -> Iterator[Cell]:
     usual = _usual(operation, spec)
-    reached = _reached(spec)
+    reached = _reached(spec) if reached is None else reached
     for state in spec.states.values():
         if state.end or state.name not in reached:
             continue
@@ -139,9 +145,9 @@ def _of_undoing(operation: str) -> frozenset[str]:
     return frozenset(sent - {message for name in usual for message in spec.states[name].sends})
 
 
-def _reached(spec: Machine) -> set[str]:
-    """The states that one fault alone finds an engine in: with a cancel, if it must be."""
-    return _closure(spec, lambda guard: str(guard) not in BROKEN)
+def _reached(spec: Machine, first: str = "") -> set[str]:
+    """The states that one fault alone finds an engine in, with a cancel if it must be: from its start, or `first`."""
+    return _closure(spec, lambda guard: str(guard) not in BROKEN, first)
 
 
 def unreached() -> list[str]:
@@ -155,9 +161,9 @@ def unreached() -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _closure(spec: Machine, taken: Callable[[Guard], bool]) -> set[str]:
+def _closure(spec: Machine, taken: Callable[[Guard], bool], first: str = "") -> set[str]:
     seen: set[str] = set()
-    todo = [target for target in spec.starts.values() if not spec.states[target].end]
+    todo = [first] if first else [target for target in spec.starts.values() if not spec.states[target].end]
     while todo:
         name = todo.pop()
         if name not in seen:

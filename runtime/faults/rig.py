@@ -206,6 +206,8 @@ class Rig:
             busy = {name: at for name, at in said.states.items() if name.startswith("scale_")}
             if said.generation != status.generation or said.role != "active" or busy:
                 found.append(f"{engine} is {said.role} in generation {said.generation} of {status.generation}: {busy}")
+            if (held := said.counters.get("generations", 1)) != 1:
+                found.append(f"{engine} holds the groups of {held} generations")
         extra = self.zygote.living(address) ^ set(status.pids.values())
         found += [f"process {pid} runs and should not, or the reverse" for pid in sorted(extra)]
         sockets = Path(address.removeprefix("ipc://")).parent

@@ -7,7 +7,7 @@ from typing import Literal
 from elasticfsm.compile import COORDINATOR, program
 from elasticfsm.protocol import State
 
-from .cells import Cell
+from .cells import BESIDE, Cell
 
 Outcome = Literal["completed", "aborted", "failed"]
 EITHER: tuple[Outcome, ...] = ("completed", "aborted")
@@ -34,6 +34,8 @@ def _death(cell: Cell, state: State) -> tuple[Outcome, ...]:
 
     A removing engine serves until it has left; whoever dies when all are done is no part of the operation any more.
     """
+    if cell.role == "new" and cell.machine in BESIDE:  # these run from the moment on when its join has succeeded
+        return ("failed", "aborted")
     if cell.role == "new" and state.phase != "completing":
         return ("failed", "aborted") if state.phase == "starting" else ("aborted",)
     if cell.role == "removing" and state.phase not in ("preparing", "aborting"):
