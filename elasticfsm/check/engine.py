@@ -19,11 +19,13 @@ def explored(
     limit: int | None = None,
     progress: Callable[[int], None] | None = None,
     engine: str = "auto",
+    enough: int | None = None,
 ) -> Graph:
     """Explores a world; `auto` begins plainly and starts anew with numpy when there are more than `SMALL` states.
 
-    Both explorers reach the same states. Perfect deadlines depend on what can be reached, so only the plain one knows
-    them. Raises `SpecError` for an unknown engine, if numpy is missing, or if `vector` is asked for what it cannot do.
+    `enough` ends the search after so many states if something is refuted by then. Both explorers reach the same states.
+    Perfect deadlines depend on what can be reached, so only the plain one knows them. Raises `SpecError` for an unknown
+    engine, if numpy is missing, or if `vector` is asked for what it cannot do.
     """
     if engine not in ENGINES:
         raise SpecError(f"engine `{engine}`: expected one of {', '.join(ENGINES)}")
@@ -37,13 +39,14 @@ def explored(
 
         return patient(world, reduced, limit, progress)
     if engine == "plain" or not numpy:
-        return explore(world, reduced, limit, progress)
+        return explore(world, reduced, limit, progress, enough=enough)
     if engine == "auto":
         fresh = World(world.program, world.sizes, world.regime)
-        graph = explore(world, reduced, SMALL if limit is None else min(limit, SMALL), progress)
-        if graph.complete or (limit is not None and limit <= SMALL):
+        graph = explore(world, reduced, SMALL if limit is None else min(limit, SMALL), progress, enough=enough)
+        over = enough is not None and graph.refuted and len(graph.states) > enough
+        if graph.complete or (limit is not None and limit <= SMALL) or over:
             return graph
         world = fresh
     from elasticfsm.check.vector.explore import explore as by_levels
 
-    return by_levels(world, reduced, limit, progress)
+    return by_levels(world, reduced, limit, progress, enough=enough)

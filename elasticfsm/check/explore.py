@@ -75,8 +75,12 @@ def explore(
     progress: Callable[[int], None] | None = None,
     bold: bool = True,
     alone: bool = True,
+    enough: int | None = None,
 ) -> Graph:
-    """Explores a world to the end or up to `limit` states; `reduced` uses symmetry and moves explored alone."""
+    """Explores a world to the end or up to `limit` states; `reduced` uses symmetry and moves explored alone.
+
+    With `enough` it ends after so many states if something is refuted by then.
+    """
     world.forget = Forget(world) if reduced else None
     world.bold = reduced and bold and not world.regime.faults
     successors = Successors(world, Alone(world) if reduced and alone else None)
@@ -84,11 +88,10 @@ def explore(
     world.form = graph.canonical
     graph.service = Service(world, successors.known) if world.regime.faults and world.operation else None
     try:
-        _search(graph, limit, progress)
+        _search(graph, limit, progress, enough)
     except Interrupted:
-        return explore(
-            World(world.program, world.sizes, world.regime), reduced, limit, progress, bold=False, alone=alone
-        )
+        fresh = World(world.program, world.sizes, world.regime)
+        return explore(fresh, reduced, limit, progress, bold=False, alone=alone, enough=enough)
     return graph
 
 
@@ -103,7 +106,7 @@ def settled_form(world: World, successors: Successors) -> Callable[[State], Stat
     return canonical
 
 
-def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | None) -> None:
+def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | None, enough: int | None) -> None:
     successors, canonical, refuted = graph.successors, graph.canonical, graph.refuted
     alarmed = graph.world.bold and graph.world.regime == CALM
     tags, fired = graph.tags, graph.fired
@@ -122,7 +125,8 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
 
     into = Reached(graph.states, graph.parents, graph.offsets, graph.targets)
     first = canonical(graph.world.initial())
-    search([first], moves, lambda transition: canonical(transition.target), judge, limit, progress, into)
+    ended = None if enough is None else lambda: bool(refuted) and len(graph.states) > enough
+    search([first], moves, lambda transition: canonical(transition.target), judge, limit, progress, into, ended)
     graph.complete = into.complete
 
 

@@ -50,8 +50,9 @@ def search(
     limit: int | None = None,
     progress: Callable[[int], None] | None = None,
     into: Reached[S] | None = None,
+    ended: Callable[[], bool] | None = None,
 ) -> Reached[S]:
-    """Explores to the end, or until more than `limit` states were found.
+    """Explores to the end, until more than `limit` states were found, or until `ended` says so after a state.
 
     `moves` lists what is possible in a state, `target` says where a move leads: to the state itself, or to a canonical
     form of it. `look` sees every state once, with its number and all its moves. Raises what these raise.
@@ -82,7 +83,7 @@ def search(
             place += 1
             if progress is not None and not place % TOLD_EVERY:
                 progress(len(states))
-            if limit is not None and len(states) > limit:
+            if (limit is not None and len(states) > limit) or (ended is not None and ended()):
                 reached.complete = False
                 break
     return reached

@@ -63,13 +63,15 @@ def run(
     progress: Callable[[int], None] | None = None,
     engine: str = "auto",
     keep: bool = False,
+    enough: int | None = None,
 ) -> Run:
     """Explores one world and judges every property that applies to it; `engine` is one of `ENGINES`.
 
     `keep` leaves the traces of refutations in the result, for counterexamples; they hold on to the whole world.
+    `enough` ends the run after so many states if something is refuted by then: not all that is wrong is found.
     """
     began = time.perf_counter()
-    graph = explored(World(program, sizes, regime), reduced, limit, progress, engine)
+    graph = explored(World(program, sizes, regime), reduced, limit, progress, engine, enough)
     found = Run(
         protocol=program.name,
         sizes="+".join(map(str, sizes.values())),

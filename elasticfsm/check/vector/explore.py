@@ -35,17 +35,18 @@ def explore(
     progress: Callable[[int], None] | None = None,
     bold: bool = True,
     alone: bool = True,
+    enough: int | None = None,
 ) -> Levels:
-    """Explores a world like the plain `explore`, to the end or up to `limit` states."""
+    """Explores a world like the plain `explore`, to the end or up to `limit` states; `enough`: see there."""
     world.forget = Forget(world) if reduced else None
     world.bold = reduced and bold and not world.regime.faults
     plain = Successors(world, Alone(world) if reduced and alone else None)
     search = _Search(world, plain, reduced)
     try:
-        search.run(limit, progress)
+        search.run(limit, progress, enough)
     except Interrupted:
         again = World(world.program, world.sizes, world.regime)
-        return explore(again, reduced, limit, progress, bold=False, alone=alone)
+        return explore(again, reduced, limit, progress, bold=False, alone=alone, enough=enough)
     return search.graph
 
 
@@ -70,7 +71,7 @@ class _Search:
         self.parents: list[Column] = [np.array([-1], np.int32)]
         self.compare_at = 0  # the number of the next state whose transitions are compared with those of the plain code
 
-    def run(self, limit: int | None, progress: Callable[[int], None] | None) -> None:
+    def run(self, limit: int | None, progress: Callable[[int], None] | None, enough: int | None) -> None:
         """Explores level by level."""
         row = [
             kind.number(value) if isinstance(kind, Whole) else value
@@ -84,10 +85,13 @@ class _Search:
             start = stop
             if progress is not None:
                 progress(self.visited.count)
-            if limit is not None and self.visited.count > limit:
+            if (limit is not None and self.visited.count > limit) or self._ended(enough):
                 self.graph.complete = False
                 break
         self._finish()
+
+    def _ended(self, enough: int | None) -> bool:
+        return enough is not None and bool(self.graph.refuted) and self.visited.count > enough
 
     def _part(self, start: int, stop: int) -> None:
         columns = self.visited.columns(start, stop)
