@@ -17,6 +17,7 @@ from elasticfsm.check.plan import Task, tasks
 from elasticfsm.check.verdict import Refutation, Run, run
 from elasticfsm.check.world import Regime, sizes_of
 from elasticfsm.compile import Program, compile_protocol
+from elasticfsm.errors import SpecError
 from elasticfsm.patch import load_patch, patched, shipped_patches
 from elasticfsm.protocol import load, shipped
 
@@ -116,6 +117,8 @@ def check(
     """
     from elasticfsm.check.report import as_data, show
 
+    if faulty and specs:
+        raise SpecError(f"--faulty is about patches, not about {', '.join(specs)}; leave it out, or name a --patch")
     console = console or _console()
     everything = not specs and not patches
     todo = [_protocol(name, options.over) for name in (specs or (shipped() if everything and not faulty else []))]

@@ -334,16 +334,21 @@ def begun(stand: Stand) -> bool:
     return stand.step > 0 or stand.inside != OUT or stand.outcome != NOTHING
 
 
+MOST_ENGINES = 64  # many more than could ever be explored
+
+
 def sizes_of(program: Program, text: str) -> dict[str, int]:
     """Reads `2+1` or `3`: one number for each role of an engine, in the order of the protocol."""
     roles = list(program.roles)
     numbers = text.split("+")
-    if len(numbers) != len(roles) or not all(number.isdigit() and int(number) > 0 for number in numbers):
+    if len(numbers) != len(roles) or not all(number.isdecimal() and int(number) > 0 for number in numbers):
         expected = "+".join("1" for _ in roles)
         raise SpecError(
             f"size `{text}` does not fit {program.name}: expected a positive number for each of {', '.join(roles)}, "
             f"as in {expected}"
         )
+    if sum(map(int, numbers)) > MOST_ENGINES:
+        raise SpecError(f"size `{text}`: {MOST_ENGINES} engines at most; states grow with a power of their number")
     return dict(zip(roles, map(int, numbers), strict=True))
 
 

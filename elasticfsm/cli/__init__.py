@@ -5,8 +5,10 @@ A module `elasticfsm.cli.NAME` has a function called NAME (one command) or a `ty
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import math
 import os
 import sys
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from elasticfsm.errors import ElasticError
+from elasticfsm.errors import ElasticError, RequestRefused
 
 # Command -> module, in the order of --help. Names that Python reserves or that shadow others differ from the module's.
 COMMANDS = {
@@ -64,7 +66,29 @@ class _Lazy(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
+def _finite(command: Any) -> Any:
+    """The command, which refuses an option that is infinite or no number: its limits let both pass."""
+    for each in getattr(command, "commands", {}).values():
+        _finite(each)
+    call = command.callback
+    if call is not None:
+
+        @functools.wraps(call)
+        def checked(**options: Any) -> Any:
+            for name, value in options.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise RequestRefused(f"--{name.replace('_', '-')} is {value}; expected a finite number")
+            return call(**options)
+
+        command.callback = checked
+    return command
+
+
 def _command(name: str, module: Any) -> Any:
+    return _finite(_defined(name, module))
+
+
+def _defined(name: str, module: Any) -> Any:
     """The command that a module defines: its own `app`, the functions of GROUPS, or its one function."""
     app = getattr(module, "app", None)
     if app is not None:

@@ -170,6 +170,8 @@ def stages_of(spec: str, program: Program, sizes: list[str] | None = None) -> li
     """The runs that mutants of a protocol have to survive, the cheapest first."""
     regimes = _regimes(program)
     if sizes:
+        for size in sizes:
+            sizes_of(program, size)  # refused at once, not by the first mutant
         return [Stage(size, regime, LIMIT) for regime in regimes for size in sizes]
     if len(program.roles) > 1:
         return [*(Stage("1+1", regime, LIMIT) for regime in regimes), Stage("2+1", CALM, LIMIT)]

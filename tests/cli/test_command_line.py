@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from elasticfsm.cli import COMMANDS, app, main
+from elasticfsm.errors import RequestRefused
 from elasticfsm.runtime.models import PSALTER
 from elasticfsm.steps import SPEC
 
@@ -109,6 +110,19 @@ def test_an_engine_that_would_join_beyond_this_machine_is_refused(refused):
     assert "not authenticated" in text
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "serving", "--sizes", "999999999"], "64 engines at most"),
+        (["check", "scale_up", "--sizes", "\u00b2+1"], "does not fit scale_up"),
+        (["check", "scale_up", "--faulty"], "--faulty is about patches"),
+        (["mutate", "serving", "--sizes", "7+7+7"], "does not fit serving"),
+    ],
+)
+def test_what_a_command_would_pass_over_is_refused(refused, arguments, said):
+    assert said in refused(*arguments)
+
+
 def test_a_spec_with_an_unknown_step_is_refused(refused, tmp_path):
     text = (SPEC / "serving.yaml").read_text()
     broken = tmp_path / "serving.yaml"
@@ -190,6 +204,27 @@ def _leaves(command, path):
         return
     for name in command.list_commands(None):
         yield from _leaves(command.get_command(None, name), (*path, name))
+
+
+def test_no_number_that_is_infinite_or_none_is_taken_by_any_option(refused):
+    looked = 0
+    for _, command in _leaves(typer.main.get_command(app), ()):
+        for option in command.params:
+            if isinstance(option.default, float):
+                looked += 1
+                with pytest.raises(RequestRefused, match=f"{option.opts[0]} is (nan|inf); expected a finite number"):
+                    command.callback(**{option.name: float(("nan", "inf")[looked % 2])})
+    assert looked > 10
+    assert "--grace is inf" in refused("serve", "--grace", "inf")
+    assert "'--timescale'" in refused("bench", "soak", "--timescale", "nan")
+
+
+def test_ctrl_c_while_the_command_line_is_imported_says_so_once():
+    code = "import sys\nclass Early:\n    def find_spec(self, name, *_):\n        if name == 'typer':\n"
+    code += "            raise KeyboardInterrupt\nsys.meta_path.insert(0, Early())\n"
+    code += "from elasticfsm.__main__ import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "elasticfsm: interrupted\n")
 
 
 def test_the_default_of_every_option_is_within_its_own_limits():
