@@ -29,6 +29,7 @@ BACKENDS: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
     "nccl": {**dict.fromkeys(KINDS, GLOO), "ep": NCCL, ROWS: NCCL},
     "world": {"world": GLOO},  # that one alone, anew
     "eplb": {"eplb": GLOO},  # the same; with every backend it lies on the host
+    ROWS: {ROWS: NCCL},  # the same; there is one on devices only
 }
 
 _GRACE = 0.5  # seconds that a cancelled creation gets to end by itself before it is left to the reaper

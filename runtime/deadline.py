@@ -23,6 +23,11 @@ class Deadline:
         self._end = time.monotonic() + within
         self._cancelled = cancelled.is_set if isinstance(cancelled, threading.Event) else cancelled
 
+    @property
+    def cancelled(self) -> Cancelled:
+        """Who is asked whether the wait was given up."""
+        return self._cancelled
+
     def left(self) -> float:
         """Seconds until the deadline, never negative."""
         return max(0.0, self._end - time.monotonic())

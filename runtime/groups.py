@@ -19,7 +19,7 @@ from .reaper import Reaper
 
 NAMES = ("active", "standby", "retired")
 
-Renewed = Literal["world", "eplb"]
+Renewed = Literal["world", "eplb", "rows"]
 
 
 @dataclass(eq=False)
@@ -27,8 +27,8 @@ class Generation:
     """Four groups over the same ordered members; ranks are per generation, engine ids are stable.
 
     `world` is for what is sent from one engine to another: weights before the switch, expert rows after it, both only
-    by p2p. So a row that does not come costs no collective. It and `eplb` may be made anew (`renew`). On a GPU `ep` is
-    a group of the device, and `rows`, another one, moves expert rows beside `eplb`.
+    by p2p. So a row that does not come costs no collective. On a GPU `ep` is a group of the device, and `rows`, another
+    one, moves expert rows beside `eplb`. `world`, `eplb` and `rows` may be made anew (`renew`).
     """
 
     number: int
@@ -124,7 +124,7 @@ class Groups:
                 size,
                 wires=wires,
                 reaper=self.reaper,
-                watch=self._watch if kind != ROWS else Unwatched(),  # rows are no collective of the spec
+                watch=self._watch_of(kind),
                 within=self.limits.step,
             )
             for (kind, (_, group)), (backend, wires) in zip(BACKENDS[self._backend].items(), made, strict=True)
@@ -133,7 +133,7 @@ class Groups:
             setattr(self, name, Generation(plan.number, plan.operation, plan.members, plan.rank, **groups))
 
     def renew(self, name: str, kind: Renewed, attempt: int, within: float) -> None:
-        """Replace the world or the eplb group of a generation by a new one; every member calls it after the same step.
+        """Replace the world, eplb or rows group of a generation by a new one; every member calls it after one step.
 
         `attempt` is a number that all members know alike and that does not come again in this generation, as that of
         the step: who missed one attempt meets the others at the next. Blocks until all have called, at most twice
@@ -141,14 +141,15 @@ class Groups:
         which is closed, and every other group.
         """
         old = self.need(name)
-        had: Group = getattr(old, kind)
+        had: Group | NcclGroup = getattr(old, kind)
         had.cut(f"attempt {attempt} to make it anew has begun")
         me, renewal = old.members[old.rank], f"{kind}-{attempt}"
         plan = Plan(old.operation, old.number, old.members, me, self._store, renewal)
         limits = Limits(within, within, self.limits.step)
         ((backend, wires),) = Creation(plan, limits, self._host, kind).result(self._cancelled, self.reaper)
         size, label, step = len(old.members), f"{kind}.{name}", self.limits.step
-        made = Group(label, backend, old.rank, size, wires=wires, reaper=self.reaper, watch=self._watch, within=step)
+        group, watch = BACKENDS[kind][kind][1], self._watch_of(kind)
+        made = group(label, backend, old.rank, size, wires=wires, reaper=self.reaper, watch=watch, within=step)
         setattr(old, kind, made)
         if not old.dp.alive:  # all were cut meanwhile, and this one was not among them
             made.cut("its generation has been cut")
@@ -239,6 +240,9 @@ class Groups:
             raise RequestRefused(f"no generation is called {name!r}; there are {', '.join(NAMES)}")
         found: Generation | None = getattr(self, name)
         return found
+
+    def _watch_of(self, kind: str) -> Watch:
+        return self._watch if kind != ROWS else Unwatched()  # rows are no collective of the spec
 
     def _state(self) -> str:
         numbers = ((name, self._get(name)) for name in NAMES)

@@ -30,8 +30,9 @@ class Loads:
     def reduce(self, name: str) -> None:
         """Step load.reduce: sum the loads over the eplb group; all ranks, blocks until all have entered.
 
-        One number more says how many ranks failed in the last rebalance: then all go on under new agent names.
-        A group that a rebalance left closed is made anew first; GroupError when that, or the sum, fails.
+        Two numbers more say how many ranks failed in the last rebalance, and on how many the device's group for rows
+        is closed: then all go on under new agent names, and on a new group. An eplb group that a rebalance left closed
+        is made anew first; GroupError when that, or the sum, fails.
         """
         state = self._state
         if state.target is not None:
@@ -39,11 +40,13 @@ class Loads:
         state.planned()
         state.mend(name)
         local = state.memory.recent_loads().to("cpu", torch.int64).reshape(-1)
-        tensor = torch.cat([local, torch.tensor([int(state.failed)])])
+        tensor = torch.cat([local, torch.tensor([int(state.failed), int(state.rows_closed(name))])])
         state.members(name).eplb.all_reduce(tensor, "sum", state.seconds)
-        if int(tensor[-1]):
+        if int(tensor[-2]):
             state.renew(name)
-        self.total = tensor[:-1].reshape(state.layers, state.experts).numpy()
+        if int(tensor[-1]):
+            state.renew_rows(name)
+        self.total = tensor[:-2].reshape(state.layers, state.experts).numpy()
 
     def need(self) -> LoadArray:
         """The reduced loads, alike on all ranks; PlacementError before there are any."""

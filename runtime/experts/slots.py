@@ -45,22 +45,30 @@ class SlotReads(Reads):
 
     def fetch(self, part: Part, deadline: Deadline) -> list[Staged]:
         """Wait for what was posted, copy the rows that this rank has itself; blocks until all are there."""
-        pending, self._pending = self._pending, None
+        pending = self._pending
         if pending is None:
             raise TransferError(f"the rows of layer {part.layer} were not posted")
         staged = self._staging(part)
         self._left -= 1
         self._copy_own(part, staged)
         try:
-            pending.wait(deadline.left())
+            pending.wait(deadline.left(), deadline.cancelled)
             self._note()
         except GroupError as error:
             raise TransferError(f"the rows of layer {part.layer} did not come: {error}") from error
+        finally:
+            self._pending = None
         return staged
 
     def release(self) -> None:
-        """Let go of the staging memory; what is under way keeps its own part alive."""
-        self._pending = None
+        """Let go of the staging memory. What is under way ends, with its group: nobody waits for it any more.
+
+        A device runs its operations in order: one that waits for a peer which never posts would stop serving, too.
+        """
+        pending, self._pending = self._pending, None
+        group = self._generation.rows
+        if pending is not None and group is not None and not pending.done():
+            group.cut("a rebalance was given up while its rows were under way")
 
     def _ends(self, pieces: Sequence[Piece]) -> list[tuple[Any, int]]:
         members = list(self._generation.members)

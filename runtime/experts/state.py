@@ -213,6 +213,21 @@ class ExpertState:
             with suppress(GroupError):
                 self.renew_group(name, "world", RENEW_SECONDS)
 
+    def rows_closed(self, name: str) -> bool:
+        """Whether this generation has a group of the device for rows, and it is closed here."""
+        rows = self.members(name).rows
+        return rows is not None and not rows.alive
+
+    def renew_rows(self, name: str) -> None:
+        """Make the group of the device for rows anew, which was closed on some member; all members after the same step.
+
+        Blocks for seconds at most. When it cannot be made, rows go by NIXL, which every plan says.
+        """
+        try:
+            self.renew_group(name, "rows", RENEW_SECONDS)
+        except GroupError as error:
+            self.transfers.say(f"rows.{name} was closed and cannot be made anew: {error}")
+
     def mend(self, name: str) -> None:
         """Make the eplb group anew if it was closed on any member, as all members learnt from the same step.
 

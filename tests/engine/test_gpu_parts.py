@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from elasticfsm.errors import GroupError, ModelError, RequestRefused
+from elasticfsm.errors import GroupError, ModelError, RequestRefused, TransferError
 from elasticfsm.runtime import gpus, streams
+from elasticfsm.runtime.deadline import Deadline
 from elasticfsm.runtime.engine.generated import GeneratedCheckpoint, open_checkpoint
 from elasticfsm.runtime.engine.weights import WeightSpec
-from elasticfsm.runtime.experts.slots import NCCL, NIXL, Lanes
+from elasticfsm.runtime.experts.slots import NCCL, NIXL, Lanes, SlotReads
+from elasticfsm.runtime.experts.state import Part
 from elasticfsm.runtime.models import PSALTER
 from elasticfsm.runtime.weights.sums import device_checksum
 
@@ -106,3 +108,48 @@ def test_a_way_that_one_rank_cannot_use_is_used_by_none():
     largest = [max(pair) for pair in zip(fine.bids(), broken.bids(), strict=True)]
     fine.heard(largest)
     assert fine.lane == NIXL
+
+
+class Rows:
+    """A group of the device for rows whose operations end when `ended` says so."""
+
+    alive, ended, cut_because = True, False, ""
+
+    def timed_rows(self, incoming, outgoing):
+        return SimpleNamespace(done=lambda: self.ended, wait=self.wait), lambda: None
+
+    def wait(self, within, cancelled):
+        Deadline(within, "the rows", cancelled).slice()
+
+    def cut(self, reason):
+        self.alive, self.cut_because = False, reason
+
+
+def posted() -> tuple[SlotReads, Rows]:
+    """Reads of one part, the rows of which are under way."""
+    memory = SimpleNamespace(slot_tensors=lambda layer, slot: [torch.zeros(4)])
+    transfer = SimpleNamespace(moved={})
+    state = SimpleNamespace(memory=memory, slots_per_rank=2, transfer=transfer, parts=[])
+    rows = Rows()
+    reads = SlotReads(state, SimpleNamespace(rows=rows, rank=0, members=("e0", "e1"), world_size=2))
+    reads.post(Part(0, None, [], True))
+    return reads, rows
+
+
+def test_rows_that_nobody_waits_for_do_not_stay_on_the_device():
+    reads, rows = posted()
+    reads.release()
+    assert "given up" in rows.cut_because
+
+
+def test_rows_that_have_come_leave_their_group_open():
+    reads, rows = posted()
+    rows.ended = True
+    reads.release()
+    assert rows.alive
+
+
+def test_a_wait_for_rows_ends_when_the_list_is_withdrawn():
+    reads, _ = posted()
+    with pytest.raises(TransferError, match="cancelled"):
+        reads.fetch(Part(0, None, [], True), Deadline(60, "the read", lambda: True))

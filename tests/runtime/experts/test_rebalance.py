@@ -93,7 +93,7 @@ class Rows:
     def cut(self, reason):
         self.alive = False
 
-    def wait(self, within):
+    def wait(self, within, cancelled=None):
         for each in self.posted:
             each.wait(within)
 
@@ -149,7 +149,10 @@ class Engine:
 
     def renew(self, name, kind, within):
         self.attempts += 1
-        self.groups.renew(name, kind, self.attempts, within)
+        if kind == "rows":  # of a device, which there is none of here
+            self.groups.active.rows = Rows(self.groups.active.world)
+        else:
+            self.groups.renew(name, kind, self.attempts, within)
 
     def rebalance(self, after=lambda: None):
         """One whole rebalance; returns how many layers moved. `after` is called whenever something was put in place."""
@@ -284,8 +287,10 @@ def again_and_again(link, store, me, kind, broken):
         if broken == "eplb":
             engine.groups.active.eplb.cut("injected") if me == "e1" else None
             engine.state.torn = True  # as a step says to all
+        if broken == "device" and me == "e1":
+            engine.groups.active.rows.cut("injected")
         layers += engine.rebalance()
-    report = engine.report() | {"first": first, "last": settled(engine), "layers": layers}
+    report = engine.report() | {"first": first, "last": settled(engine), "layers": layers, "made": engine.attempts}
     engine.close()
     return report
 
@@ -299,12 +304,14 @@ def settled(engine):
 
 
 @pytest.mark.parametrize(
-    ("kind", "broken"), [("nixl", ""), ("p2p", ""), ("nixl", "rows"), ("p2p", "rows"), ("p2p", "eplb")]
+    ("kind", "broken"),
+    [("nixl", ""), ("p2p", ""), ("nixl", "rows"), ("p2p", "rows"), ("p2p", "eplb"), ("slots", "device")],
 )
 def test_rebalances_in_a_row_leave_nothing_behind_also_when_each_one_renews(processes, store, kind, broken):
     results = [child.result(60) for child in start(processes, store, again_and_again, kind, 2, broken=broken)]
     for result in results:
         assert result["wrong"] == [] and result["layers"] >= 18
+        assert result["made"] == {"": 0, "device": 18}.get(broken, result["made"])
         assert all(now <= then for now, then in zip(result["last"], result["first"], strict=True)), (
             result["first"],
             result["last"],
