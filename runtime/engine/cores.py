@@ -17,6 +17,7 @@ def core_for(settings: Settings, say: Callable[[str], None], *ways: Any) -> tupl
     from .driven_gpu import LIMITS, GpuDriven, on_gpu
 
     core = GpuDriven(settings, *ways)
+    core.say = say
 
     def wrap(adapters: dict[str, object], state: ExpertState) -> None:
         on_gpu(adapters, state, core.stream, settings.transfer, say)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from .on_gpu import GpuCore
 from .step import StepResult
 
 STEP_SECONDS = 60.0
+MEMORY = "memory in MiB:"  # how such a line begins in the journal
 LIMITS = Limits(connect=60.0)  # a communicator of engines that share a GPU takes seconds
 SWITCH_INTERVAL = 0.0005  # seconds after which a thread that captures lets the main loop have the interpreter
 BESIDE = ("weights", "cache", "rehearsal", "graphs", "experts", "placement", "groups")  # adapters of other threads
@@ -34,6 +37,8 @@ class GpuDriven(DrivenCore):
 
     def __init__(self, *args: Any) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
+        faulthandler.register(signal.SIGUSR1)  # the stacks of all threads, for whoever asks why an engine is stuck
+        self.say: Callable[[str], None] = lambda text: None
         self.stream = own_stream()
         torch.cuda.set_stream(self.stream)
         sys.setswitchinterval(SWITCH_INTERVAL)
@@ -56,6 +61,14 @@ class GpuDriven(DrivenCore):
         """Capture the graphs of a generation that is not active yet."""
         if isinstance(self.engine, GpuCore):
             self.engine.prepare(generation, cancelled)
+            self.say(f"{MEMORY} generation {generation.number}, {memory_in_use()}")
+
+
+def memory_in_use() -> str:
+    """What torch holds in this process and what is in use on its GPU by everybody, in MiB."""
+    free, total = torch.cuda.mem_get_info()
+    held = (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free)
+    return "allocated {}, reserved {}, device {}".format(*(number >> 20 for number in held))
 
 
 class OnOwnStream:

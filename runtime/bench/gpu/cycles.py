@@ -14,9 +14,10 @@ from ...demo import scenario as demo
 from ...demo import tokens
 from ...demo.scenario import Run, Scenario
 from ...models import PSALTER
-from . import journal
-from .machine import need_gpu
+from . import growing, journal
+from .machine import copy_gbs, need_gpu
 
+MEMORY = "memory in MiB:"
 OPERATION_SECONDS = 45.0  # a change that takes longer is stuck
 
 
@@ -68,6 +69,9 @@ def run(
             "preparing": journal.preparing(journals, going.windows),
             "pauses": journal.pauses(journals, going.windows),
             "phases": journal.phases(journals, "e0")[:40],
+            "growths": growing.growths(journals, going.windows),
+            "copy_gbs": copy_gbs("cuda:0", f"cuda:{gpus - 1}"),
+            "memory_said": memory_said(journals, "e0"),
             "says": _says(journals),
             "notes": list(tokens.NOTES),
             "memory_mib": memory.seen,
@@ -98,4 +102,10 @@ def used_mib() -> list[int]:
 def _says(journals: Path) -> list[str]:
     """What the first engine said about its transfers."""
     texts = [event.get("text", "") for event in journal.events(journals, "e0") if "text" in event]
-    return [text for text in dict.fromkeys(texts) if text][:12]
+    return [text for text in dict.fromkeys(texts) if text and not text.startswith(MEMORY)][:12]
+
+
+def memory_said(journals: Path, engine: str) -> list[str]:
+    """What an engine said of its memory whenever it had captured a step."""
+    texts = [event.get("text", "") for event in journal.events(journals, engine)]
+    return [text.removeprefix(MEMORY).strip() for text in texts if text.startswith(MEMORY)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from typing import Any
 
 import torch
@@ -11,6 +14,12 @@ from ...engine.moe import run_local_experts
 from .machine import event_ms, graph_ms
 
 HIDDEN, WIDTH, EXPERTS, TOP_K = 2048, 768, 128, 8
+ENDS = {  # of 1024 rows, the last rows of the groups
+    "all groups empty": lambda: torch.zeros(EXPERTS, dtype=torch.int32),
+    "all rows in the first group": lambda: torch.full((EXPERTS,), 1024, dtype=torch.int32),
+    "one row in the last group": lambda: torch.eye(EXPERTS, dtype=torch.int32)[-1],
+}
+HANGS = 25.0  # seconds after which a process whose product has not come is ended
 
 
 def compare(tokens: int = 64, experts: int = EXPERTS) -> dict[str, Any]:
@@ -32,3 +41,33 @@ def compare(tokens: int = 64, experts: int = EXPERTS) -> dict[str, Any]:
         "relative_error": float((found - exact).norm() / exact.norm()),
         "bytes_ms_at_4TBs": (gate_up.nbytes + down.nbytes) / 4.3e12 * 1e3,
     }
+
+
+def empty_groups() -> dict[str, str]:
+    """What `torch._grouped_mm` makes of groups without rows, each case in a process of its own, which may not end."""
+    command = [sys.executable, "-m", "elasticfsm.runtime.bench.gpu.experts"]
+    running = {case: subprocess.Popen([*command, case], stderr=subprocess.PIPE, text=True) for case in ENDS}
+    limit, found = time.monotonic() + HANGS, {}
+    for case, process in running.items():
+        try:
+            _, said = process.communicate(timeout=max(0.1, limit - time.monotonic()))
+            found[case] = "ends" if process.returncode == 0 else f"fails: {said[-200:]}"
+        except subprocess.TimeoutExpired:
+            found[case] = f"does not end within {HANGS:g} s"
+        finally:
+            process.kill()
+            process.communicate()
+    return found
+
+
+def _product(case: str) -> None:
+    rows = torch.randn(1024, HIDDEN, device="cuda", dtype=torch.bfloat16)
+    weights = torch.randn(EXPERTS, 2 * WIDTH, HIDDEN, device="cuda", dtype=torch.bfloat16)
+    ends = ENDS[case]().cuda()
+    for _ in range(3):
+        torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    _product(sys.argv[1])

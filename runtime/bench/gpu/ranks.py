@@ -25,6 +25,7 @@ from ...rehearsal import Rehearsal
 from ...streams import own_stream
 
 STEPS = 60
+MEMORY_RANKS = 2  # creating groups of more takes too long on one GPU
 SLOT, READY = "slot", "ready"
 
 
@@ -159,6 +160,31 @@ class Rank:
         self.step()
         return 1000 * (time.perf_counter() - mark)
 
+    def generations(self, graphs: bool, count: int = 5) -> list[list[int]]:
+        """Make a generation, step on it, destroy the one before, again and again: MiB after each.
+
+        In use on the GPU by all processes, reserved and allocated by torch in this one. Without graphs a step is eager.
+        """
+        found = []
+        self.core._use_graphs = graphs
+        for _ in range(count):
+            self.create("standby")
+            if graphs:
+                with torch.cuda.stream(self._side):
+                    self.core.prepare(self.groups.need("standby"))
+            self.groups.join("standby", 30.0)
+            self.groups.switch()
+            for _ in range(3):
+                self.step()
+            self.groups.destroy("retired")
+            self.groups.reaper.wait_empty(_deadline(60))
+            self.groups.need("active").dp.barrier()
+            free, total = torch.cuda.mem_get_info()
+            held = (total - free, torch.cuda.memory_reserved(), torch.cuda.memory_allocated())
+            found.append([number >> 20 for number in held])
+            self.groups.need("active").dp.barrier()
+        return found
+
 
 def _deadline(seconds: float) -> Any:
     from ...deadline import Deadline
@@ -173,6 +199,8 @@ def main(rank: int, size: int, store: str, model: str, out: str) -> None:
     found: dict[str, Any] = {"alone": mine.alone(), "beside": mine.beside()}
     found["beside_again"] = mine.beside()
     found["foreground_ms"] = [mine.foreground() for _ in range(2)]
+    if size <= MEMORY_RANKS:
+        found["memory"] = {"without graphs": mine.generations(False), "with graphs": mine.generations(True)}
     found["replayed"], found["eager"] = mine.core.replayed, mine.core.eager
     Path(out).write_text(json.dumps(found))
     mine.groups.close_all(10)

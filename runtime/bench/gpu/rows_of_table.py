@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .growing import shares
+
 
 class Row(NamedTuple):
     """A line; `verdict` is "met", "missed" or empty."""
@@ -27,6 +29,9 @@ def rows(found: dict[str, Any]) -> list[Row]:
         "exact": _cycles,
         "eplb": _eplb,
         "throughput": _throughput,
+        "throughput_nccl": _beside,
+        "shape": _shape,
+        "empty_groups": _empty,
     }
     lines: list[Row] = []
     for name, make in makers.items():
@@ -34,7 +39,8 @@ def rows(found: dict[str, Any]) -> list[Row]:
         if section is None:
             continue
         if isinstance(section, dict) and ("failed" in section or "skipped" in section):
-            lines.append(Row(name, str(section)[:100], "", "missed" if "failed" in section else ""))
+            why = section.get("failed") or section["skipped"]
+            lines.append(Row(name, str(why)[:200], "", "missed" if "failed" in section else "not run"))
             continue
         try:
             lines += make(section)
@@ -81,6 +87,18 @@ def _switch(found: dict[str, Any]) -> list[Row]:
             f"{of}: memory of one graph / all that torch holds, MiB",
             _mib(found["graph_bytes"], found["reserved_bytes"]),
         ),
+        *_generations(found["memory_mib"]),
+    ]
+
+
+def _generations(memory: dict[str, list[list[int]]]) -> list[Row]:
+    """MiB after each of some generations: on the GPU, reserved by torch, allocated."""
+    return [
+        Row(
+            f"generations in a row, {how}: MiB on the GPU / torch reserved / allocated, first and last",
+            " ".join(f"{a}->{b}" for a, b in zip(seen[0], seen[-1], strict=True)) + f" in {len(seen)}",
+        )
+        for how, seen in memory.items()
     ]
 
 
@@ -135,8 +153,39 @@ def _cycles(found: dict[str, Any]) -> list[Row]:
     lines.append(
         Row("bytes by way", ", ".join(f"{name} {count / 1e6:.1f} MB" for name, count in found["bytes"].items()))
     )
-    lines.append(Row("memory at the sizes, MiB", str(found["memory_mib"])[:110]))
+    lines += _growths(found)
+    lines += _memory(found["memory_mib"], len(path) > 3)
     lines += [Row("said", text[:110]) for text in (*found["says"][:4], *found["notes"])]
+    return lines
+
+
+def _growths(found: dict[str, Any]) -> list[Row]:
+    """The median growth, its share of each phase, and what a plain copy of its bytes would have taken."""
+    growths = sorted(found.get("growths", []), key=lambda each: float(each["total_s"]))
+    if not growths:
+        return []
+    typical = growths[len(growths) // 2]
+    moved = [each["forecast"]["measured_bytes"] for each in found["operations"] if each["change"] == typical["change"]]
+    ideal = max(moved) / found["copy_gbs"] / 1e9
+    return [
+        Row(
+            f"growth {typical['change']}, request to done: s; / (bytes / copy bandwidth)",
+            f"{typical['total_s']:.1f}; {typical['total_s'] / max(ideal, 1e-12):.0f}",
+        ),
+        Row("its phases", shares(typical["phases"], typical["total_s"])),
+    ]
+
+
+def _memory(seen: list[tuple[int, list[int]]], barred: bool) -> list[Row]:
+    """MiB in use at every visit of a size; growth counts from the second visit, when nothing is new any more."""
+    lines = []
+    for size in sorted({size for size, _ in seen}):
+        visits = [used for at, used in seen if at == size]
+        what = f"memory at {size}, MiB per GPU: first, second, last of {len(visits)} visits"
+        lines.append(Row(what, " ".join(str(visits[at]) for at in (0, min(1, len(visits) - 1), -1))))
+        if barred and len(visits) > 2:
+            grown = max(last - second for second, last in zip(visits[1], visits[-1], strict=True))
+            lines.append(_at_most(f"memory at {size}: last visit above the second, MiB", grown, 16))
     return lines
 
 
@@ -157,6 +206,40 @@ def _eplb(found: dict[str, Any]) -> list[Row]:
     ]
 
 
+def _empty(found: dict[str, str]) -> list[Row]:
+    return [Row(f"torch's grouped product, {case}", said) for case, said in found.items()]
+
+
+def _shape(found: dict[str, Any]) -> list[Row]:
+    """Two engines on one GPU take turns, so only whether it works and where time goes."""
+    return [
+        Row(f"Qwen3-30B-A3B's shape, {found['layers']} layers, 1 -> 2 -> 1", found["shrink_phase"]),
+        _at_most("requests lost", found["lost"], 0),
+        Row("growing, s, and its phases", f"{found['grow_s']:.1f}: {shares(found['growth_phases'], found['grow_s'])}"),
+        *_alone_and_beside(found),
+        Row("step at 1 / at 2, ms", " / ".join(f"{found['step_ms'][name]:.2f}" for name in ("one", "two"))),
+    ]
+
+
+def _alone_and_beside(found: dict[str, Any]) -> list[Row]:
+    return [
+        Row(
+            f"steps, {name}: p50, p99, longest, in median steps of the size",
+            f"{each['p50']:.2f}, {each['p99']:.2f}, {each['max']:.2f} of {each['count']}",
+        )
+        for name, each in {**found["alone"], **found["beside"]}.items()
+    ]
+
+
+def _beside(found: dict[str, Any]) -> list[Row]:
+    return [
+        Row("rows by NCCL: layers, moved", f"{found['layers']}, {found['moved_bytes'] / 1e9:.1f} GB"),
+        Row("spreading, s", f"{found['spread_s']:.1f}"),
+        *_alone_and_beside(found),
+        *[Row("said", text[:110]) for text in found["says"][:3]],
+    ]
+
+
 def _throughput(found: dict[str, Any]) -> list[Row]:
     total = found["grow_s"] + found["spread_s"]
     return [
@@ -166,14 +249,18 @@ def _throughput(found: dict[str, Any]) -> list[Row]:
             " / ".join(f"{found[f'tokens_per_s_{name}']:.0f}" for name in ("one", "grow", "spread", "two", "back")),
         ),
         _at_least("parallel efficiency 1 -> 2", found["ratio"] / 2, 0.9),
-        _at_most("longest step around the switch 1 -> 2, median steps", found["pause_steps"]["grow"], 2.0),
-        _at_most("longest step around the switch 2 -> 1, median steps", found["pause_steps"]["shrink"], 2.0),
+        _at_most("longest step of the switch 1 -> 2, median steps", found["pause_steps"]["grow"], 2.0),
+        _at_most("longest step of the switch 2 -> 1, median steps", found["pause_steps"]["shrink"], 2.0),
         Row("step at 1 / at 2, ms", " / ".join(f"{found['step_ms'][name]:.2f}" for name in ("one", "two"))),
         Row(
             "growing + spreading, s; the bytes by plain copy, s",
             f"{found['grow_s']:.1f} + {found['spread_s']:.1f}; {found['ideal_s']:.2f}",
         ),
         _at_most("growth time / (bytes / copy bandwidth)", total / max(found["ideal_s"], 1e-9), 1.5),
-        _at_most("requests lost", found["lost"], 0),
+        Row("phases of growing", shares(found["growth_phases"], found["grow_s"])),
+        Row("tokens/s while growing / before", f"{found['tokens_per_s_grow'] / found['tokens_per_s_one']:.2f}"),
+        *_alone_and_beside(found),
+        _at_most(f"requests lost of {found['sent']}", found["lost"], 0),
         Row("memory, MiB per GPU: at 1, at 2, at 1 again", str(found["memory_mib"])),
+        *[Row("said", text[:110]) for text in found["says"][:3]],
     ]

@@ -27,11 +27,13 @@ def one() -> list[Section]:
     return [
         ("copy_gbs", 5, machine.copy_gbs),
         ("experts", 5, lambda: [experts.compare(*case) for case in EXPERT_CASES]),
-        ("switch2", 30, lambda: switch.run(2, seconds=60)),
-        ("transfer", 30, lambda: transfer.run(60)),
+        ("empty_groups", 10, experts.empty_groups),
+        ("switch2", 40, lambda: switch.run(2, seconds=70)),
         ("exact", 130, lambda: cycles.run((2, *(4, 2) * 5), seconds=0.8, dtype="float32")),
         ("cycles", 60, lambda: cycles.run((2, 4, 2), seconds=0.8)),
         ("eplb", 70, lambda: balance.run(seconds=8.0)),
+        ("transfer", 30, lambda: transfer.run(60)),
+        ("shape", 70, lambda: throughput.run(12, 64, 3.0, gpus=1, within=45.0, spread=5.0)),
         ("switch4", 50, lambda: switch.run(4, seconds=70)),
     ]
 
@@ -41,10 +43,11 @@ def two() -> list[Section]:
     return [
         ("copy_gbs", 5, lambda: machine.copy_gbs("cuda:0", "cuda:1")),
         ("transfer", 15, lambda: transfer.run(60)),
-        ("throughput", 90, throughput.run),
+        ("throughput", 110, throughput.run),
         ("exact", 130, lambda: _two((1, *(2, 1) * 10), "float32")),
         ("cycles", 40, lambda: _two((1, 2, 1), "bfloat16")),
-        ("switch2", 20, lambda: switch.run(2, seconds=60)),
+        ("throughput_nccl", 60, lambda: throughput.run(16, seconds=3.0, transfer="p2p")),
+        ("switch2", 30, lambda: switch.run(2, seconds=60)),
     ]
 
 

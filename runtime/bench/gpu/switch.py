@@ -50,6 +50,7 @@ def _figures(found: list[dict[str, Any]], size: int) -> dict[str, Any]:
         "foreground_steps": max(min(rank["foreground_ms"]) for rank in found) / unit,
         "graph_bytes": max(side["graph_bytes"] for side in sides),
         "reserved_bytes": max(side["reserved_bytes"] for side in sides),
+        "memory_mib": found[0].get("memory", {}),
         "replayed": found[0]["replayed"],
         "eager": found[0]["eager"],
     }

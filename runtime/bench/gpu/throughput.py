@@ -17,11 +17,17 @@ from ...deployment import Deployment, Options
 from ...engine.config import ARCHITECTURE
 from ...engine.generated import FIELD
 from ...router import Stream
-from . import journal
-from .cycles import used_mib
+from ...wire import Transfer
+from . import growing, journal, stuck
+from .cycles import memory_said, used_mib
 from .machine import copy_gbs, need_gpu, quantile
 
 PROMPT, NEW, CONTEXT = 32, 160, 256
+UNITS = {"one": "one", "two": "two", "preparing grow": "one", "preparing shrink": "two", "spread": "two"}
+
+
+class OperationFailed(ElasticError):
+    """A change of size did not complete."""
 
 
 def shape(folder: Path, layers: int = 48) -> Path:
@@ -83,68 +89,107 @@ class Load:
         count = sum(begin <= moment < end for stream in list(self.streams) for moment in list(stream.times))
         return count / (end - begin)
 
-    def stop(self) -> None:
-        """No new requests; blocks until the running ones have ended."""
+    def stop(self, within: float = 120.0) -> None:
+        """No new requests; blocks until the running ones have ended, at most so many seconds."""
         self._stopping.set()
+        limit = time.monotonic() + within
         for thread in self._threads:
-            thread.join(120.0)
+            thread.join(max(0.0, limit - time.monotonic()))
 
 
-def run(layers: int = 48, clients: int = 128, seconds: float = 6.0, gpus: int = 2) -> dict[str, Any]:
-    """Serve at one engine, grow to two, serve, shrink, serve; one engine per GPU. Blocks for minutes."""
+def run(
+    layers: int = 48,
+    clients: int = 128,
+    seconds: float = 6.0,
+    gpus: int = 2,
+    transfer: Transfer = "auto",
+    within: float = 90.0,
+    spread: float = 30.0,
+) -> dict[str, Any]:
+    """Serve at one engine, grow to two, serve, shrink, serve; an engine per GPU where there are two. Takes minutes.
+
+    A change that does not end within so many seconds ends the measurement: why is then part of the result (`stuck`).
+    """
     need_gpu(gpus)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         options = Options(
             device="cuda",
+            transfer=transfer,
             journal=str(scratch / "journal"),
             slots=128,
             kv_blocks=64 * (CONTEXT // 16),
             eplb_interval=1_000_000,
         )
+        found: dict[str, Any] = {"layers": layers, "clients": clients, "gpus": gpus, "transfer": transfer, "marks": {}}
         begun = time.monotonic()
         with Deployment.start(shape(scratch / "model", layers), 1, options) as deployment:
-            started = time.monotonic() - begun
+            found["start_s"] = time.monotonic() - begun
             load = Load(deployment, clients)
             time.sleep(4.0)
-            found = _grow(deployment, load, seconds)
-            load.stop()
+            try:
+                _grow(deployment, load, found, seconds, within, spread)
+            except ElasticError as error:
+                found |= {"failed": f"{type(error).__name__}: {error}", "stuck": stuck.describe(deployment)}
+            load.stop(10.0 if "failed" in found else 120.0)
             found["lost"] = sum(stream.outcome != "finished" for stream in load.streams)
             found["sent"], found["errors"] = len(load.streams), load.errors[:3]
-            counters = dict(deployment.counters)
-        found |= {"layers": layers, "clients": clients, "start_s": started, "counters": counters}
+            found["counters"] = dict(deployment.counters)
         return found | _told(scratch / "journal", found)
 
 
-def _grow(deployment: Deployment, load: Load, seconds: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"memory_mib": [used_mib()]}
-    marks: dict[str, tuple[float, float]] = {}
+def _grow(
+    deployment: Deployment, load: Load, found: dict[str, Any], seconds: float, within: float, spread: float
+) -> None:
+    found["memory_mib"] = [used_mib()]
+    marks = found["marks"]
     marks["one"] = _steady(seconds)
+    found["tokens_per_s_one"] = load.rate(*marks["one"])
     for name, size in (("grow", 2), ("shrink", 1)):
         begin = time.monotonic()
         operation = deployment.scale(size)
-        phase = operation.wait(60.0)
-        done = time.monotonic()
-        marks[name] = (begin, done)
-        found[f"{name}_history"] = [(state, moment - begin) for state, moment in operation.status().history]
-        found[f"{name}_s"], found[f"{name}_phase"] = done - begin, phase.phase
+        try:
+            phase = operation.wait(within)
+        finally:
+            done = time.monotonic()
+            marks[name] = (begin, done)
+            history = [(state, moment - begin) for state, moment in operation.status().history]
+            entered = dict(reversed(history))
+            found[f"{name}_history"], found[f"{name}_s"] = history, done - begin
+            found[f"tokens_per_s_{name}"] = load.rate(begin, done)
+        found[f"{name}_phase"] = phase.phase
+        if phase.phase != "completed":
+            raise OperationFailed(f"{name}: {phase.phase}: {phase.error}")
+        voting = begin + entered.get("voting", done - begin)
+        marks[f"preparing {name}"] = (begin, voting)
+        marks[f"switch {name}"] = (voting, begin + _switched(entered, done - begin))
         if size == 2:
-            marks["spread"] = (done, _moved(deployment, 30.0))
-            found["spread_s"] = marks["spread"][1] - done
+            marks["spread"] = (done, _moved(deployment, spread))
             marks["two"] = _steady(seconds)
+            found |= {f"tokens_per_s_{each}": load.rate(*marks[each]) for each in ("spread", "two")}
+            found["spread_s"] = marks["spread"][1] - done
+            found["ratio"] = found["tokens_per_s_two"] / found["tokens_per_s_one"]
             found["memory_mib"].append(used_mib())
+            found["moved_bytes"] = _bytes(deployment)  # by growing; shrinking moves experts back
     marks["back"] = _steady(seconds / 2)
+    found["tokens_per_s_back"] = load.rate(*marks["back"])
     found["memory_mib"].append(used_mib())
-    found["marks"] = marks
-    found |= {f"tokens_per_s_{name}": load.rate(*marks[name]) for name in ("one", "grow", "spread", "two", "back")}
-    found["ratio"] = found["tokens_per_s_two"] / found["tokens_per_s_one"]
-    return found
+
+
+def _bytes(deployment: Deployment) -> int:
+    counters = list(deployment.counters.values())
+    return sum(count for each in counters for name, count in each.items() if name.startswith("bytes_"))
 
 
 def _steady(seconds: float) -> tuple[float, float]:
     begin = time.monotonic()
     time.sleep(seconds)
     return begin, time.monotonic()
+
+
+def _switched(entered: dict[str, float], done: float) -> float:
+    """When all had switched, in seconds since the request."""
+    return min([entered[state] for state in ("completing", "retiring", "parting") if state in entered] or [done])
 
 
 def _moved(deployment: Deployment, seconds: float) -> float:
@@ -161,36 +206,31 @@ def _told(journals: Path, found: dict[str, Any]) -> dict[str, Any]:
     """Steps by phase, in steps alone at the same size; what moved against what a plain copy would take."""
     steps = journal.steps(journals)
     marks = found["marks"]
-    unit = {name: statistics.median(journal.within(steps, *marks[name])) for name in ("one", "two")}
-    told: dict[str, Any] = {"step_ms": unit}
-    for name in ("grow", "spread", "shrink"):
-        during = journal.within(steps, *marks[name])
-        size = "one" if name == "grow" else "two"
-        if during:
-            told[f"{name}_steps"] = {
-                "count": len(during),
-                "p50": statistics.median(during) / unit[size],
-                "p99": quantile(during, 0.99) / unit[size],
-                "max": max(during) / unit[size],
-            }
-    told["pause_steps"] = {}
+    taken = {name: journal.within(steps, *mark) for name, mark in marks.items()}
+    unit = {name: statistics.median(taken[name]) for name in ("one", "two") if taken.get(name)}
+    told: dict[str, Any] = {"step_ms": unit, "alone": {}, "beside": {}, "pause_steps": {}}
+    for name, size in UNITS.items():
+        if size in unit and taken.get(name):
+            told["beside" if name != size else "alone"][name] = _quantiles(taken[name], unit[size])
     for name in ("grow", "shrink"):
-        during = _around(steps, marks[name][0] + _switched(found[f"{name}_history"]))
-        told["pause_steps"][name] = max(during, default=0.0) / max(unit.values())
+        if len(unit) == 2 and taken.get(f"switch {name}"):
+            told["pause_steps"][name] = max(taken[f"switch {name}"]) / max(unit.values())
     told["phases_existing"] = journal.phases(journals, "e0")
-    told["phases_new"] = journal.phases(journals, "e1")
-    moved = sum(count for each in found["counters"].values() for name, count in each.items() if "bytes_" in name)
-    gbs = copy_gbs("cuda:0", "cuda:1")
-    told |= {"moved_bytes": moved, "copy_gbs": gbs, "ideal_s": moved / gbs / 1e9}
+    if (journals / "e1.jsonl").exists():
+        told["phases_new"] = journal.phases(journals, "e1")
+    if "grow" in marks:
+        told["growth_phases"] = growing.split(journals, *marks["grow"])
+    gbs = copy_gbs("cuda:0", f"cuda:{found['gpus'] - 1}")
+    told |= {"copy_gbs": gbs, "ideal_s": found.get("moved_bytes", 0) / gbs / 1e9}
+    told["memory_said"] = memory_said(journals, "e0")
     texts = [event["text"] for event in journal.events(journals, "e0") if "text" in event]
     return told | {"says": list(dict.fromkeys(texts))[:6]}
 
 
-def _switched(history: list[tuple[str, float]]) -> float:
-    entered = dict(reversed(history))
-    return entered.get("voting", 0.0)
-
-
-def _around(steps: list[tuple[float, float]], voting: float) -> list[float]:
-    """Steps from the vote on, for two seconds: the switch lies among them."""
-    return journal.within(steps, voting, voting + 2.0)
+def _quantiles(taken: list[float], unit: float) -> dict[str, float]:
+    return {
+        "count": len(taken),
+        "p50": statistics.median(taken) / unit,
+        "p99": quantile(taken, 0.99) / unit,
+        "max": max(taken) / unit,
+    }
