@@ -136,7 +136,8 @@ class Roster:
         return "", False
 
     def _tell_wakes(self) -> None:
-        wakes = {each.engine: each.wake for each in self._members.values() if each.here and not each.dead}
+        """Who may be woken, to all of them; to whoever is not named any more each closes its socket."""
+        wakes = {each.engine: each.wake for each in self.living() if each.here and not each.retired}
         for engine in wakes:
             self._send(engine, wire.Peers(sender=wire.COORDINATOR, wakes=wakes))
 

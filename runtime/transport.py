@@ -13,7 +13,7 @@ import queue
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -300,6 +300,7 @@ class Mailbox(Endpoint):
         self._wakes = self._open(zmq.PULL)
         self.address = self._bind(self._wakes, wake)
         self._peers: dict[str, zmq.Socket[bytes]] = {}
+        self._kept: frozenset[str] | None = None
         for socket in (self._dealer, self._wakes):
             self._poller.register(socket, zmq.POLLIN)
 
@@ -338,6 +339,9 @@ class Mailbox(Endpoint):
         for envelope, data in self._link.due(now):
             self._transmit(self._dealer, [envelope, data])
         self._transmit_late()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._forget(kept)
 
     def close(self) -> None:
         """See Endpoint.close; the address where peers woke this engine is free again."""
@@ -351,8 +355,12 @@ class Mailbox(Endpoint):
         while self._link.waiting and (left := end - time.monotonic()) > 0:
             self.poll(min(left, 0.05))
 
-    def forget(self, kept: set[str]) -> None:
-        """Close the sockets to peers whose address is not in `kept`. Owner's thread only."""
+    def keep(self, addresses: Collection[str]) -> None:
+        """Close the sockets to peers at any other wake address, from any thread: at the next `poll`."""
+        self._kept = frozenset(addresses)
+        self.ring()
+
+    def _forget(self, kept: frozenset[str]) -> None:
         for address in set(self._peers) - kept:
             socket = self._peers.pop(address)
             self._sockets.remove(socket)

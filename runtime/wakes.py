@@ -25,9 +25,10 @@ class Wakes:
         self._lock = threading.Lock()
 
     def learn(self, addresses: Mapping[str, str]) -> None:
-        """From now on these are the known engines."""
+        """From now on these are the known engines; what leads to any other is closed."""
         with self._lock:
             self._addresses = dict(addresses)
+        self._mailbox.keep(addresses.values())
 
     def send(self, peers: Collection[str], wake: wire.Wake, now: Moment) -> None:
         """Wake peers for a wave that has made no step yet."""

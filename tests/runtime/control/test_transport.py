@@ -1,5 +1,6 @@
 """Sockets: loopback only, in a directory of this user, and nothing but messages of the right sender gets through."""
 
+import contextlib
 import stat
 import time
 
@@ -55,6 +56,26 @@ def test_messages_pass_both_ways_and_wakes_pass_between_engines(directory, schem
         first.wake(second.address, wake)
         first.poll(0)
         assert until(lambda: second.poll(0.05)) == [wake]
+
+
+def test_sockets_to_peers_that_are_not_known_any_more_are_closed(directory):
+    """Ids are never used again: a socket for each engine that ever was would be a descriptor for each."""
+    wake = wire.Wake(name="wake", machine="a", receiver="b", wave=1, sender="e0")
+    with contextlib.ExitStack() as opened:
+        hub = opened.enter_context(Hub(directory.address("hub")))
+        first, *others = (
+            opened.enter_context(Mailbox(hub.address, directory.address(name), name))
+            for name in ("e0", "e1", "e2", "e3")
+        )
+        for other in others:
+            first.wake(other.address, wake)
+        until(lambda: first.poll(0) or len(first._peers) == 3)
+        first.keep([others[1].address])
+        first.poll(0)
+        assert list(first._peers) == [others[1].address]
+        first.wake(others[1].address, wake)
+        first.poll(0)
+        assert until(lambda: others[1].poll(0.05))[0] == wake
 
 
 def test_garbage_and_forged_senders_are_dropped_and_counted(directory):
