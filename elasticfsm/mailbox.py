@@ -63,6 +63,10 @@ class Mailbox:
                 return self._letters.pop(key)
         return None
 
+    def senders(self) -> set[str]:
+        """The machines whose letters stand in it."""
+        return {sender for _, sender, _ in self._letters}
+
     def any(self, message: str) -> bool:
         """Whether at least one engine has sent it."""
         return self.oldest((message,)) != ""

@@ -332,8 +332,12 @@ class Elastic:
 
     def _ended(self, operation: Operation, end: str, error: str) -> None:
         self._forget_client()
-        if end != "done":  # whatever undoing came to; peers that wait here must not wait until their deadline
+        if end == "done":  # whatever its last steps came to: nobody needs what it left behind
+            self.groups.destroy("retired" if self.engine in operation.members else "active")
+        else:  # the same; and peers that wait here must not wait until their deadline
             self.groups.destroy("standby")
+            with suppress(ElasticError):
+                self._weights.forget()
         self._told(operation, end, error)
 
     def _keep(self, client: StoreClient) -> None:

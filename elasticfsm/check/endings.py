@@ -7,7 +7,7 @@ message it was. What can be reached behind it, without another fault, are the en
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from elasticfsm.check.coordinator import BossMove
@@ -68,8 +68,9 @@ def _faults(graph: Graph, place: int, state: State) -> Iterator[tuple[Where, int
         target = graph.targets[edge]
         if transition.said.endswith((LOST, AGAIN)):
             kind = "loss" if transition.said.endswith(LOST) else "duplicate"
-            for sent in _difference(world, paid, transition):
-                yield Where(kind, *sent), target
+            sent = _difference(world, paid, transition) if kind == "loss" else _taken(world, state, paid)
+            for each in sent:
+                yield Where(kind, *each), target
             continue
         paid = transition
         if transition.move.cost == FAILURE:
@@ -89,13 +90,13 @@ def _of_engine(world: World, state: State, who: int) -> Iterator[Stood]:
     local = world.locals[state[who + 1]]
     for index, table in enumerate(world.machines[local.role]):
         at = world.state_of(local, index)
-        if at is not None and not at.end:
+        if at is not None:
             yield world.roles[who], table.name, at.name
 
 
 def _of_boss(world: World, state: State) -> Iterator[Stood]:
     stand, table = world.bosses[state[0]].stand, world.tables.coordinator
-    if stand is not None and table is not None and not table.states[stand.state].end:
+    if stand is not None and table is not None:
         yield "", table.name, table.states[stand.state].name
 
 
@@ -132,10 +133,12 @@ def _difference(world: World, paid: Transition | None, other: Transition) -> Ite
                 yield role, sender, name
 
 
-def merged(*parts: Mapping[Where, frozenset[str]]) -> dict[Where, frozenset[str]]:
-    """The endings of several explorations together."""
-    found: dict[Where, frozenset[str]] = {}
-    for part in parts:
-        for where, words in part.items():
-            found[where] = found.get(where, frozenset()) | words
-    return found
+def _taken(world: World, state: State, paid: Transition | None) -> Iterator[Stood]:
+    """What the coordinator had sent and somebody takes in a transition; a second copy may be forgotten at once."""
+    if paid is None:
+        return
+    for place in range(1, world.count + 1):
+        gone = int(world.locals[state[place]].inbox) & ~int(world.locals[paid.target[place]].inbox)
+        for (name, sender, _), bit in world.tables.mail.inbox.items():
+            if sender == world.program.coordinator and gone & bit:
+                yield "", sender, name

@@ -11,12 +11,14 @@ from elasticfsm.compile import COORDINATOR, Program, program
 from elasticfsm.protocol import Guard, Machine, State
 
 from .fault import WIRE, Fault, Kind
+from .leads import LEADS, Lead
 
 RANK_0 = "rank 0"  # the first member, which computes plans and brings the map: a role of its own where faults are
 OPERATIONS = ("scale_up", "scale_down")
 STAYS = {"scale_up": "existing", "scale_down": "remaining"}
 GOES = {"scale_up": "new", "scale_down": "removing"}
 BESIDE = ("serving.engine", "rebalance.main", "rebalance.worker")  # machines of every engine
+SECONDS = {"stop": 5.0, "delay": 30.0, "drop": 5.0, "late": 8.0}  # of a fault, times the scale
 BROKEN = frozenset({"failed", "expired", "received broken"})  # nothing but another fault leads this way
 UNDONE = BROKEN | {"received cancel", "answer not_all", "answer impossible"}  # and what only these lead to is sent
 
@@ -25,7 +27,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell: a fault of a kind on a role, in a state (or on a message) of a machine, while `operation` runs.
 
     `cancel`: the operation is cancelled while it is prepared, because only an abort comes through this state. `quiet`:
-    no request runs until the operation has begun, so that engines rest.
+    no request runs until the operation has begun, so that engines rest. `lead`: the fault that leads there, before.
     """
 
     operation: str
@@ -36,6 +38,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     cancel: bool = False
     quiet: bool = False
+    lead: Lead | None = None
 
     @property
     def name(self) -> str:
@@ -44,16 +47,31 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         where = self.state or f"<{self.message}>"
         return "/".join((self.operation, self.role, where if own else f"{self.machine}:{where}", self.kind))
 
-    def fault(self, engines: tuple[str, ...], seconds: float) -> Fault:
-        """What is armed for it."""
-        return Fault(
+    def fault(self, members: tuple[str, ...], timescale: float, chosen: tuple[str, ...] | None = None) -> Fault:
+        """What is armed for it while these engines serve, for one of the `chosen` if there are any."""
+        fault = Fault(
             kind=self.kind,
             machine=self.machine,
             state=self.state,
             message=self.message,
-            engines=engines,
-            seconds=seconds,
+            engines=victims(self.role, members) if chosen is None else chosen,
+            seconds=SECONDS.get(self.kind, 0.0) * timescale,
         )
+        lead = self.lead
+        return fault if lead is None else lead.fault(victims(lead.role or self.role, members), timescale, fault)
+
+
+def victims(role: str, members: tuple[str, ...]) -> tuple[str, ...]:
+    """Whom a fault of this role shall meet while these engines serve; empty: whoever comes there first."""
+    match role:
+        case "existing" | "remaining":
+            return (members[1],)
+        case "removing":
+            return (members[-1],)
+        case "coordinator":
+            return ("coordinator",)
+        case _:
+            return (members[0],) if role == RANK_0 else ()
 
 
 def all_cells() -> list[Cell]:
@@ -74,7 +92,8 @@ def _of(name: str) -> Iterator[Cell]:
             for role in (STAYS[name], RANK_0):
                 yield from _of_machine(name, role, machine, spec, _reached(spec, spec.first))
         else:  # the rest is the way of a new one until it serves
-            yield from _of_machine(name, GOES[name], machine, spec, _reached(spec) - _reached(spec, spec.first))
+            fresh = _reached(spec) - _reached(spec, spec.first)
+            yield from (cell for cell in _of_machine(name, GOES[name], machine, spec, fresh) if cell.lead is None)
 
 
 def _of_machine(
@@ -83,7 +102,8 @@ def _of_machine(
     usual = _usual(operation, spec)
     reached = _reached(spec) if reached is None else reached
     for state in spec.states.values():
-        if state.end or state.name not in reached:
+        lead = LEADS.get((machine, state.name))
+        if state.end or (state.name not in reached and lead is None):
             continue
         for kind in _kinds(role, state):
             yield Cell(
@@ -92,7 +112,8 @@ def _of_machine(
                 machine=machine,
                 kind=kind,
                 state=state.name,
-                cancel=state.name not in usual and machine.startswith(operation + "."),
+                cancel=lead is None and state.name not in usual and machine.startswith(operation + "."),
+                lead=lead,
                 quiet=machine == "serving.engine" and state.name != "stepping",
             )
 
@@ -151,13 +172,13 @@ def _reached(spec: Machine, first: str = "") -> set[str]:
 
 
 def unreached() -> list[str]:
-    """States that only another fault leads to: no cell has them."""
+    """States that only another fault leads to and that have no lead: no cell has them."""
     found = []
     for name in OPERATIONS:
         for machine, spec in program(name).machines.items():
             if machine.startswith((name, "rebalance")):
                 states = [state.name for state in spec.states.values() if not state.end]
-                found += [f"{machine} {state}" for state in states if state not in _reached(spec)]
+                found += [each for each in states if each not in _reached(spec) and (machine, each) not in LEADS]
     return list(dict.fromkeys(found))
 
 

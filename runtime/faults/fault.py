@@ -18,7 +18,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     kill: SIGKILL to the own process. stop: SIGSTOP; somebody else sends SIGCONT after `seconds`. hang: the same, but
     nobody does. exception: the first step of the state raises. delay: it begins `seconds` later. drop: the message is
     lost on the wire, `seconds` long. duplicate: it goes out twice. late: it goes out after `seconds`. store: the store
-    is closed. disk: from then on the journal lies on a full disk.
+    is closed. disk: from then on the journal lies on a full disk. When it has fired, `then` waits in its place.
     """
 
     kind: Kind
@@ -27,6 +27,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     engines: tuple[str, ...] = ()
     seconds: float = 0.0
+    then: Fault | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -43,20 +44,24 @@ class Post:
     def __init__(self, directory: Path) -> None:
         self._armed = directory / "armed.json"
         self._claims = directory / "claimed.json"
+        self._leads = directory / "led.json"
         self._seen: tuple[int, int] = (0, 0)
         self._fault: Fault | None = None
 
     def arm(self, fault: Fault) -> None:
         """Let a fault wait; an earlier claim is forgotten."""
         self.clear()
-        waiting = self._armed.with_suffix(".new")
-        waiting.write_bytes(msgspec.json.encode(fault))
-        waiting.rename(self._armed)
+        self._put(fault)
 
     def clear(self) -> None:
         """Nothing waits any more, and nothing is claimed."""
-        self._armed.unlink(missing_ok=True)
-        self._claims.unlink(missing_ok=True)
+        for path in (self._armed, self._claims, self._leads):
+            path.unlink(missing_ok=True)
+
+    def _put(self, fault: Fault) -> None:
+        waiting = self._armed.with_suffix(".new")
+        waiting.write_bytes(msgspec.json.encode(fault))
+        waiting.rename(self._armed)
 
     def fault(self) -> Fault | None:
         """The fault that waits; reads the file only when it has changed."""
@@ -81,14 +86,25 @@ class Post:
             self._armed.rename(mine)
         except FileNotFoundError:
             return False
+        then = msgspec.json.decode(mine.read_bytes(), type=Fault).then
         mine.write_bytes(msgspec.json.encode(Claimed(engine, os.getpid(), now)))
-        mine.rename(self._claims)
+        mine.rename(self._claims if then is None else self._leads)
+        if then is not None:
+            self._put(then)
         self._fault = None
         return True
 
     def claimed(self) -> Claimed | None:
-        """Who took it; None while it waits."""
+        """Who took it, or of two the last one; None while that waits."""
+        return self._read(self._claims)
+
+    def led(self) -> Claimed | None:
+        """Who took the first of two faults; None while it waits."""
+        return self._read(self._leads)
+
+    @staticmethod
+    def _read(path: Path) -> Claimed | None:
         try:
-            return msgspec.json.decode(self._claims.read_bytes(), type=Claimed)
+            return msgspec.json.decode(path.read_bytes(), type=Claimed)
         except FileNotFoundError:
             return None

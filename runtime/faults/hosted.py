@@ -17,7 +17,7 @@ from ..operation import ENDED
 from ..router import Stream
 from .cells import Cell
 from .host import Host
-from .result import Result, Waker, seconds_of
+from .result import Result, Waker
 from .rig import ANSWERS, LARGE, SMALL, Rig
 
 KEEP = 60.0  # seconds that engines wait for another coordinator
@@ -41,7 +41,7 @@ class Hosted:
         target = LARGE if cell.operation == "scale_up" else SMALL
         host.call({"do": "feed"})
         rig = self._rig
-        rig.post.arm(cell.fault(("coordinator",), seconds_of(cell, rig.timescale)))
+        rig.post.arm(cell.fault(before, rig.timescale))
         with Waker(rig, cell):
             begun = time.monotonic()
             with suppress(ElasticError):  # it may be killed before it answers

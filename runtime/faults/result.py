@@ -10,15 +10,8 @@ from contextlib import suppress
 
 import msgspec
 
-from .cells import Cell
+from .cells import SECONDS, Cell
 from .rig import Rig
-
-SECONDS = {"stop": 5.0, "delay": 30.0, "drop": 5.0, "late": 8.0}  # of a fault, times the scale
-
-
-def seconds_of(cell: Cell, timescale: float) -> float:
-    """How long the fault of a cell lasts."""
-    return SECONDS.get(cell.kind, 0.0) * timescale
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -47,7 +40,7 @@ class Waker:
 
     def __init__(self, rig: Rig, cell: Cell) -> None:
         self._rig = rig
-        self._seconds = seconds_of(cell, rig.timescale) if cell.kind == "stop" else None
+        self._seconds = SECONDS["stop"] * rig.timescale if cell.kind == "stop" else None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

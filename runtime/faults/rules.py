@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from elasticfsm.compile import COORDINATOR, program
-from elasticfsm.protocol import State
+from elasticfsm.protocol import Machine, State
 
 from .cells import BESIDE, Cell
 
 Outcome = Literal["completed", "aborted", "failed"]
+END = {"completed": "done", "aborted": "aborted"}
 EITHER: tuple[Outcome, ...] = ("completed", "aborted")
 
 
 def allowed(cell: Cell) -> tuple[Outcome, ...]:
     """The outcomes of the operation that the protocol's rules allow, the one to be expected first."""
+    if cell.lead is not None:
+        return _second(cell)
     if cell.message:
-        return ("aborted", "completed") if cell.cancel else EITHER
-    state = program(cell.operation).machines[cell.machine].states[cell.state]
+        sending = [state for state in _machine(cell).states.values() if cell.message in state.sends]
+        return _led(cell, *(state.name for state in sending))
+    state = _machine(cell).states[cell.state]
     if cell.role == COORDINATOR:
         return _coordinator(cell, state)
     match cell.kind:
@@ -26,23 +32,76 @@ def allowed(cell: Cell) -> tuple[Outcome, ...]:
         case "exception":
             return _exception(cell, state)
         case _:
-            return ("aborted", "completed") if cell.cancel else EITHER
+            return _led(cell, cell.state)
+
+
+def _second(cell: Cell) -> tuple[Outcome, ...]:
+    """After a first fault: a death or a failure counts for itself, all else leaves it at what the first one led to.
+
+    A new engine that parts has left a generation that others use, so nothing decides any more but who noticed first.
+    """
+    alone = msgspec.structs.replace(cell, lead=None)
+    if cell.kind in ("kill", "hang", "exception", "disk") and (cell.machine, cell.state) != ("scale_up.new", "parting"):
+        return allowed(alone)
+    if cell.role == COORDINATOR:
+        return allowed(alone)
+    lead = cell.lead
+    if lead is None:
+        return EITHER
+    role = lead.role or cell.role
+    return allowed(
+        Cell(
+            operation=cell.operation,
+            role=role,
+            machine=lead.machine,
+            kind=lead.kind,
+            state=lead.state,
+            message=lead.message,
+            cancel=lead.cancel,
+        )
+    )
+
+
+def _led(cell: Cell, *where: str) -> tuple[Outcome, ...]:
+    """The ends that these states of the own machine lead to when all is only late; other machines decide nothing."""
+    if cell.machine.partition(".")[0] != cell.operation:
+        return EITHER
+    ends = set().union(*(_ends(_machine(cell), state) for state in where)) or {"done", "aborted"}
+    expected: tuple[Outcome, ...] = ("aborted", "completed") if cell.cancel else EITHER
+    return tuple(word for word in expected if END[word] in ends)
+
+
+def _ends(machine: Machine, state: str) -> set[str]:
+    """The ends `done` and `aborted` that a state leads to."""
+    seen, todo = set(), [state]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += [way.target for way in machine.states[name].leave]
+    return seen & set(END.values())
+
+
+def _machine(cell: Cell) -> Machine:
+    return program(cell.operation).machines[cell.machine]
 
 
 def _death(cell: Cell, state: State) -> tuple[Outcome, ...]:
     """A serving engine's death ends the deployment; a new one's costs nothing until its join has succeeded.
 
-    A removing engine serves until it has left; whoever dies when all are done is no part of the operation any more.
+    A removing engine serves until it has left. Where the coordinator waits for those that live, the rest may be done.
     """
     if cell.role == "new" and cell.machine in BESIDE:  # these run from the moment on when its join has succeeded
         return ("failed", "aborted")
     if cell.role == "new" and state.phase != "completing":
         return ("failed", "aborted") if state.phase == "starting" else ("aborted",)
+    if cell.role == "removing" and state.phase == "completing":
+        return ("completed",)
     if cell.role == "removing" and state.phase not in ("preparing", "aborting"):
         return ("completed", "failed")
     if state.phase == "aborting":
         return ("failed", "aborted")
-    return ("failed", "completed") if state.name == "retiring" else ("failed",)
+    return ("failed", "completed") if state.name == "retiring" and cell.operation == "scale_down" else ("failed",)
 
 
 def _exception(cell: Cell, state: State) -> tuple[Outcome, ...]:
@@ -52,15 +111,31 @@ def _exception(cell: Cell, state: State) -> tuple[Outcome, ...]:
         return ("failed",) if cell.machine == "serving.engine" or cell.state == "applying" else EITHER
     if cell.role == "new" and state.phase == "starting":
         return ("failed", "aborted")
-    return ("failed",) if target == "failed" else ("aborted",)
+    return ("failed",) if target == "failed" else _led(cell, target)
 
 
 def _coordinator(cell: Cell, state: State) -> tuple[Outcome, ...]:
+    """Before it has sent `vote` nobody can switch, so whatever stops it there is undone; afterwards engines decide."""
+    target = next((way.target for way in state.leave if way.guard.kind == "failed"), "")
+    slow = _led(cell, cell.state)
     match cell.kind:
-        case "exception":
-            target = next((way.target for way in state.leave if way.guard.kind == "failed"), "")
-            return ("failed",) if target == "failed" else ("aborted", "completed")
+        case "exception" if target == "failed":
+            return ("failed",)
+        case "exception" | "kill":
+            return ("aborted",) if len(slow) > 1 and _votes_later(cell) else slow
         case "disk":  # a decision that cannot be written is not taken: undone before the commit, said after it
             return ("aborted", "failed", "completed")
         case _:
-            return ("aborted", "completed") if cell.cancel else EITHER
+            return slow
+
+
+def _votes_later(cell: Cell) -> bool:
+    """Whether a state of the coordinator that is still to come proposes the switch."""
+    states = _machine(cell).states
+    seen, todo = {cell.state}, [way.target for way in states[cell.state].leave]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += [way.target for way in states[name].leave]
+    return any("vote" in states[name].sends for name in seen - {cell.state})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -18,11 +20,14 @@ from ..operation import Operation
 from . import holdings
 from .cells import Cell, all_cells
 from .feeder import Feeder
-from .result import Waker, seconds_of
+from .result import Waker
 from .rig import ANSWERS, Rig, Rigged
 from .rules import allowed
 
 SHARE = 1 / 3  # of rescales with a fault
+LARGEST = 4
+GROWTH = {"descriptors": 3.0, "threads": 1.0, "memory": 15.0}  # per hundred rescales; more is a leak
+ENOUGH = 60  # rescales in a row, from which on growth is judged
 CLOSED_LOOP = (2, 4, 2, 3, 1)
 CLIENTS = 20
 
@@ -39,6 +44,7 @@ class Soak(msgspec.Struct, kw_only=True):
     """What came of it. `lost`: requests without exactly one good outcome, `wrong`: with a wrong token."""
 
     seed: int
+    first: int = 0
     rescales: int = 0
     outcomes: dict[str, int] = {}
     faults: dict[str, int] = {}
@@ -47,6 +53,7 @@ class Soak(msgspec.Struct, kw_only=True):
     slopes: list[Slope] = []
     loop_requests: int = 0
     loop_problems: list[str] = []
+    journals: str = ""
     seconds: float = 0.0
 
     @property
@@ -55,30 +62,51 @@ class Soak(msgspec.Struct, kw_only=True):
         return not self.problems and not self.loop_problems
 
 
-def run(count: int, seed: int, timescale: float, within: float, say: Callable[[str], None]) -> Soak:
-    """All of it, or what begins `within` so many seconds; blocks. Whatever happens, no process is left."""
+def run(
+    count: int,
+    seed: int,
+    timescale: float,
+    within: float,
+    say: Callable[[str], None],
+    first: int = 0,
+    loop: bool = True,
+) -> Soak:
+    """All of it, or what begins `within` so many seconds; blocks. Whatever happens, no process is left.
+
+    Rescale number n of a seed is always the same, with the same fault: a part of the path begins at `first`.
+    """
     begun = time.monotonic()
     rig = Rig(timescale)
-    made = Soak(seed=seed)
+    made = Soak(seed=seed, first=first)
     try:
         rig.learn_answers()
-        _Path(rig, made, seed, say).walk(count, begun + within)
-        if not made.problems:
+        if count:
+            _Path(rig, made, say).walk(count, begun + within)
+        if loop and not made.problems:
             _closed_loop(rig, made, say)
+        if not made.ok:
+            made.journals = _kept(rig)
     finally:
         rig.close()
     made.seconds = round(time.monotonic() - begun, 1)
     return made
 
 
+def _kept(rig: Rig) -> str:
+    """What the run has written, where it stays."""
+    place = tempfile.mkdtemp(prefix="soak-")
+    shutil.copytree(rig.scratch, place, dirs_exist_ok=True)
+    return place
+
+
 class _Path:
     """The random path."""
 
-    def __init__(self, rig: Rig, made: Soak, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, rig: Rig, made: Soak, say: Callable[[str], None]) -> None:
         self._rig = rig
         self._made = made
         self._say = say
-        self._random = random.Random(seed)
+        self._random = random.Random()
         self._cells = [cell for cell in all_cells() if _harmless(cell)]
         self._outcomes: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
@@ -86,39 +114,44 @@ class _Path:
 
     def walk(self, count: int, end: float) -> None:
         """So many changes of size; those that faults abort count, too. None begins after `end`."""
-        sizes = path(count, self._made.seed)
+        made = self._made
+        sizes = path(made.first + count, made.seed, largest=LARGEST)[made.first :]
         deployment = self._rig.open(sizes[0], slots=16, eplb_interval=40)
-        for number, wanted in enumerate(sizes[1:]):
+        for number, wanted in enumerate(sizes[1:], made.first):
             if time.monotonic() > end:
                 break
+            self._random.seed(f"{made.seed} {number}")
             size = len(deployment.members)
-            target = wanted if wanted != size else wanted % 4 + 1
-            problems = self._rescale(deployment, target)
-            self._made.problems += [f"rescale {number} ({size} -> {target}): {each}" for each in problems]
-            self._made.rescales += 1
+            target = wanted if wanted != size else wanted % LARGEST + 1
+            begun = time.monotonic()
+            name, outcome, problems = self._rescale(deployment, target)
+            self._say(f"{number}: {size} -> {target}: {outcome} in {time.monotonic() - begun:.1f} s ({name})")
+            made.problems += [f"seed {made.seed}, rescale {number} ({size} -> {target}): {name}: {p}" for p in problems]
+            made.rescales += 1
             if problems:
                 break
             self._sample(number, deployment)
-            if number % 10 == 9:
-                self._say(f"{number + 1} rescales, {dict(self._outcomes)}, {self._made.requests} requests")
-        self._made.outcomes, self._made.faults = dict(self._outcomes), dict(self._faults)
-        self._made.slopes = [_slope(of, samples) for of, samples in self._samples.items()]
-        self._made.problems += self._rig.shut()
+        made.outcomes, made.faults = dict(self._outcomes), dict(self._faults)
+        made.slopes = [_slope(of, samples) for of, samples in self._samples.items()]
+        made.problems += _leaks(made)
+        made.problems += self._rig.shut()
 
-    def _rescale(self, deployment: Rigged, target: int) -> list[str]:
+    def _rescale(self, deployment: Rigged, target: int) -> tuple[str, str, list[str]]:
+        """One change of size: its fault, its outcome and what is wrong."""
         before = deployment.members
         cell = self._fault(len(before), target) if self._random.random() < SHARE else None
-        gone = before[target:] if target < len(before) else ()
+        gone = self._leaving(before, target)
         feeder = Feeder(deployment, self._rig.questions)
         feeder.start()
         if cell is not None:
-            self._rig.post.arm(cell.fault(self._victims(cell, before, gone), seconds_of(cell, self._rig.timescale)))
+            self._rig.post.arm(cell.fault(before, self._rig.timescale, self._victims(cell, before, gone)))
             self._faults[cell.kind] += 1
+        name = cell.name if cell is not None else "no fault"
         try:
             operation = deployment.scale(target, gone)
             outcome = self._end(cell, operation)
         except ElasticError as error:
-            return [f"{cell.name if cell else 'no fault'}: {error}", *feeder.stop(ANSWERS)]
+            return name, "undecided", [str(error), *feeder.stop(ANSWERS)]
         self._rig.post.clear()
         self._outcomes[outcome] += 1
         problems = [] if outcome in ("completed", "aborted") else [f"{outcome}: {operation.record.error}"]
@@ -130,7 +163,12 @@ class _Path:
         if not deployment.failed:
             after = before if outcome == "aborted" else _members(operation, before)
             problems += self._rig.agree(deployment, after)
-        return [f"{cell.name if cell else 'no fault'}: {each}" for each in problems]
+        return name, outcome, problems
+
+    def _leaving(self, before: tuple[str, ...], target: int) -> tuple[str, ...]:
+        """Any but the first, which is looked at all the time."""
+        chosen = self._random.sample(before[1:], max(0, len(before) - target))
+        return tuple(engine for engine in before if engine in chosen)
 
     def _end(self, cell: Cell | None, operation: Operation) -> str:
         if cell is None:
@@ -168,7 +206,7 @@ class _Path:
 def _harmless(cell: Cell) -> bool:
     """A fault that the protocol promises to survive."""
     alone = cell.role == COORDINATOR and cell.kind in ("kill", "stop")
-    return "failed" not in allowed(cell) and not alone and cell.kind != "disk" and not cell.quiet
+    return "failed" not in allowed(cell) and not alone and cell.kind != "disk" and not cell.quiet and not cell.lead
 
 
 def _members(operation: Operation, before: tuple[str, ...]) -> tuple[str, ...]:
@@ -185,6 +223,17 @@ def _slope(of: str, samples: Sequence[tuple[int, int, float]]) -> Slope:
     values = [value for _, _, value in late]
     slope = float(np.linalg.lstsq(np.array(rows), np.array(values), rcond=None)[0][0]) if len(late) > 5 else 0.0
     return Slope(of, round(samples[0][2], 1), round(100 * slope, 2))
+
+
+def _leaks(made: Soak) -> list[str]:
+    """What grew more than the levels of a process that does the same all the time do."""
+    if made.rescales < ENOUGH:
+        return []
+    return [
+        f"seed {made.seed}: {slope.of} grow by {slope.per_hundred} per hundred rescales"
+        for slope in made.slopes
+        if slope.per_hundred > GROWTH[slope.of.partition(" ")[0]]
+    ]
 
 
 def _closed_loop(rig: Rig, made: Soak, say: Callable[[str], None]) -> None:

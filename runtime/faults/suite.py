@@ -14,15 +14,16 @@ from elasticfsm.errors import DeadlineExpired, ElasticError
 from ..changes import change_of
 from ..deployment.deaths import SILENCE
 from ..operation import Operation
-from .cells import RANK_0, Cell
+from .cells import Cell
 from .feeder import Feeder
 from .hosted import Hosted
-from .result import Result, Waker, seconds_of
+from .result import Result, Waker
 from .rig import ANSWERS, LARGE, SMALL, Rig, Rigged
 from .rules import allowed
 
 NEVER = "the fault was never met: nothing came to this state"
 TRIES = 3
+EARLY = ("", "planning", "recording", "launching")  # where a cancel would leave no engine anything to undo
 
 
 class Suite:
@@ -92,7 +93,7 @@ class Suite:
         feeder = Feeder(deployment, self.rig.questions)
         if not cell.quiet:
             feeder.start()
-        self.rig.post.arm(cell.fault(_victims(cell, before), seconds_of(cell, self.rig.timescale)))
+        self.rig.post.arm(cell.fault(before, self.rig.timescale))
         with Waker(self.rig, cell):
             operation = deployment.scale(target, gone)
             self._cancel(cell, operation)
@@ -151,9 +152,12 @@ class Suite:
         return deployment or self.rig.open(size)
 
     def _cancel(self, cell: Cell, operation: Operation) -> None:
-        if cell.cancel:
+        after = cell.lead is not None and cell.lead.cancel
+        if cell.cancel or after:
             end = time.monotonic() + 10
-            while operation.record.detail in ("", "planning", "recording", "launching") and time.monotonic() < end:
+            while not (self.rig.post.led() if after else operation.record.detail not in EARLY):
+                if time.monotonic() > end:
+                    return
                 time.sleep(0.01)
             operation.cancel()
 
@@ -172,18 +176,6 @@ def operation_members(deployment: Rigged, before: tuple[str, ...], outcome: str)
     """Who must serve after an operation that ended so."""
     current = deployment.operations.current
     return change_of(current.record).members if outcome == "completed" and current is not None else before
-
-
-def _victims(cell: Cell, members: tuple[str, ...]) -> tuple[str, ...]:
-    match cell.role:
-        case "existing" | "remaining":
-            return (members[1],)
-        case "removing":
-            return (members[-1],)
-        case "coordinator":
-            return ("coordinator",)
-        case _:
-            return (members[0],) if cell.role == RANK_0 else ()
 
 
 def _in_fitting_order(cells: list[Cell]) -> Iterable[Cell]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +21,7 @@ from elasticfsm.protocol import Step
 from elasticfsm.seat import Cancel, Job, Result, Seat
 
 from .adapters import Adapters
+from .beginning import Beginning
 from .lists import run_list
 from .operation import Operation, OperationEnded
 from .threads import Background, Walker
@@ -81,6 +82,7 @@ class Interpreter:
         (machines,) = base.roles.values()
         self.adapters.need(f"engine {engine}", (base.machines[name] for name in machines))
         self._seats = {name: self._seat(base, name, base.deadlines) for name in machines}
+        self._beginning = Beginning(self.operations, 2 * max(base.deadlines.values(), default=0.0), clock)
         self._own: Seat | None = None
         self.generations = {"active": f":{generation}"}  # which generation each name means now, as OPERATION:NUMBER
         if monitor is not None:
@@ -136,6 +138,7 @@ class Interpreter:
             self.operation, self.role, self._program = operation, role, program
             self._own = self._seat(program, name, {**program.deadlines, **operation.deadlines})
             self._name_standby(operation)
+            self._beginning.begin()
             self._journal.put("operation.begin", name, protocol=protocol, role=role)
 
     def deliver(self, letter: Letter) -> None:
@@ -167,11 +170,6 @@ class Interpreter:
         return stuck + [walker.seat.name for walker in self._walkers if not walker.close(within)]
 
     # -- looking -----------------------------------------------------------------------------------------------
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """How many letters were dropped, by reason."""
-        return self.mail.dropped
 
     @property
     def alive(self) -> bool:
@@ -235,6 +233,8 @@ class Interpreter:
         return did or finished is not None
 
     def _look(self, seat: Seat) -> bool:
+        if seat is self._own and seat.at is None and self._beginning.waits(self._seats.values()):
+            return False
         wanted = self.wants()
         if seat.look(wanted):
             return True

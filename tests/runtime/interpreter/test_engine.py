@@ -52,6 +52,28 @@ def test_two_engines_grow_to_three_and_shrink_to_one(company: Make) -> None:
     assert all(engine.error is None for engine in all_of.engines.values())
 
 
+def test_an_operation_begins_when_all_that_the_one_before_said_was_heard(company: Make) -> None:
+    all_of = company("a", "b")
+    left = all_of.engines["a"].interpreter._seats["rebalance.main"].mail
+    left.put(Letter("evacuate", "scale_down.remaining", "a", "rebalance.main"))  # which no resting experts hear
+    all_of.operate("scale_down", Operation("down", 2, ("a",)), {"a": "remaining", "b": "removing"})
+    all_of.conductor.turn()
+    until(lambda: all_of.engines["b"].interpreter.state_of("scale_down.removing") == "entering")
+    assert all_of.engines["a"].interpreter.state_of("scale_down.remaining") == "absent"
+    left.take("evacuate")
+    assert all_of.run() == "done"
+
+
+def test_it_begins_all_the_same_when_what_was_said_is_never_heard(company: Make) -> None:
+    all_of = company("a")
+    engine = all_of.engines["a"].interpreter
+    engine._beginning._within = 0.2
+    engine._seats["serving.engine"].mail.put(Letter("serve", "scale_up.new", "a", "serving.engine"))
+    all_of.add("c")
+    all_of.operate("scale_up", Operation("up", 2, ("a", "c")), {"a": "existing", "c": "new"})
+    assert all_of.run() == "done"
+
+
 def test_a_step_that_fails_on_a_new_engine_aborts_and_the_old_ones_serve_on(company: Make) -> None:
     all_of = company("a", "b")
     all_of.add("c")
