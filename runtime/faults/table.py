@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 
 from .cells import OPERATIONS, Cell, all_cells, unreached
+from .leads import LEADS
 from .result import Result
 from .rules import allowed
 
+FILE = "faults.json"
 ON_STATES = ("kill", "stop", "hang", "exception", "delay", "store", "disk")
 ON_MESSAGES = ("drop", "duplicate", "late")
 
@@ -39,7 +41,10 @@ meanwhile. *rank 0* is the first member, which computes plans.
 
 **Which outcome is right** follows from the spec (`runtime/faults/rules.py`): the death of an engine that serves
 ends the deployment; that of a new engine costs nothing until its join has succeeded; a step that fails leads
-where the spec's `failed` leads; everything that is only slow, lost or doubled completes or is undone.
+where the spec's `failed` leads; everything that is only slow, lost or doubled completes or is undone, and which
+of both is fixed once it is decided. No rule allows, and no run showed, what the checker does not find in the model
+for the same fault (`tests/runtime/faults/test_checker_agrees.py`; `runtime/faults/checked.py` says of which faults
+the model knows nothing: store, disk, foreground steps that touch nobody else, experts that move).
 """
 
 
@@ -60,32 +65,36 @@ class Known(msgspec.Struct, kw_only=True):
 
 def record(results: Iterable[Result], directory: Path) -> None:
     """Add results to DIRECTORY/faults.json and write DIRECTORY/faults.md; cells that the spec lost are forgotten."""
-    path = directory / "faults.json"
-    known = msgspec.json.decode(path.read_bytes(), type=dict[str, Known]) if path.exists() else {}
+    have = known(directory)
     for result in results:
-        _add(known, result)
+        _add(have, result)
     names = {cell.name: None for cell in all_cells()}
-    known = {name: known[name] for name in names if name in known}
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1) + b"\n")
-    (directory / "faults.md").write_text(page(known, len(names)), encoding="utf-8")
+    have = {name: have[name] for name in names if name in have}
+    (directory / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(have), indent=1) + b"\n")
+    (directory / "faults.md").write_text(page(have, len(names)), encoding="utf-8")
+
+
+def known(directory: Path) -> dict[str, Known]:
+    """What DIRECTORY/faults.json has of every cell."""
+    path = directory / FILE
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Known]) if path.exists() else {}
 
 
 def missing(cells: Iterable[Cell], directory: Path) -> list[Cell]:
     """The cells of which DIRECTORY/faults.json has no run that passed under the present rules."""
-    path = directory / "faults.json"
-    known = msgspec.json.decode(path.read_bytes(), type=dict[str, Known]) if path.exists() else {}
+    have = known(directory)
 
     def passed(cell: Cell) -> bool:
-        each = known.get(cell.name)
+        each = have.get(cell.name)
         return each is not None and not each.problems and set(each.outcomes) <= set(allowed(cell))
 
     return [cell for cell in cells if not passed(cell)]
 
 
-def _add(known: dict[str, Known], result: Result) -> None:
-    before = known.get(result.name)
+def _add(have: dict[str, Known], result: Result) -> None:
+    before = have.get(result.name)
     if before is None or before.problems or not result.passed or before.allowed != result.allowed:
-        before = known[result.name] = Known(
+        before = have[result.name] = Known(
             operation=result.operation,
             role=result.role,
             machine=result.machine,
@@ -100,22 +109,35 @@ def _add(known: dict[str, Known], result: Result) -> None:
     before.problems = result.problems
 
 
-def page(known: dict[str, Known], cells: int) -> str:
+def page(have: dict[str, Known], cells: int) -> str:
     """The page."""
-    runs = sum(each.runs for each in known.values())
-    bad = {name: each for name, each in known.items() if each.problems}
+    runs = sum(each.runs for each in have.values())
+    bad = {name: each for name, each in have.items() if each.problems}
     parts = [HEAD.format(cells=cells, runs=runs, passed=runs - len(bad))]
-    if missing := cells - len(known):
-        parts.append(f"{missing} cells of the present spec have not been run yet.\n")
+    if lacks := cells - len(have):
+        parts.append(f"{lacks} cells of the present spec have not been run yet.\n")
     if bad:
         parts += ["## Cells that do not pass\n", *(f"- `{name}`: {each.problems[0]}" for name, each in bad.items()), ""]
     for operation in OPERATIONS:
-        roles = dict.fromkeys(each.role for each in known.values() if each.operation == operation)
+        roles = dict.fromkeys(each.role for each in have.values() if each.operation == operation)
         for role in roles:
-            mine = [each for each in known.values() if (each.operation, each.role) == (operation, role)]
+            mine = [each for each in have.values() if (each.operation, each.role) == (operation, role)]
             parts += [f"## {operation}: {role}\n", *_tables(operation, mine)]
-    parts += ["## States without a cell\n", "Only a second fault leads to these: " + ", ".join(unreached()) + ".", ""]
+    parts += ["## States that one fault alone does not lead to\n", *_leads(), ""]
+    if lost := unreached():
+        parts += ["No cell has these: " + ", ".join(lost) + ".", ""]
     return "\n".join(parts)
+
+
+def _leads() -> list[str]:
+    """What happens before in the cells of these states."""
+    lines = ["Their cells have two faults. The first one is", ""]
+    for (machine, state), lead in LEADS.items():
+        where = f"in `{lead.state}` of {lead.machine}" if lead.state else f"of `{lead.message}` from {lead.machine}"
+        who = f", on a {lead.role} engine" if lead.role and lead.role not in lead.machine else ""
+        then = ", then a cancel" if lead.cancel else ""
+        lines.append(f"- for `{state}` of {machine}: *{lead.kind}* {where}{who}{then}")
+    return lines
 
 
 def _tables(operation: str, mine: list[Known]) -> list[str]:
