@@ -24,6 +24,7 @@ from ..store import StoreServer
 from . import holdings
 from .fault import Post
 from .feeder import LENGTH, Feeder, questions
+from .pace import Pace
 from .trigger import PLAN, HearingJournal, Trigger
 from .zygote import ForkingLauncher, Zygote
 
@@ -66,7 +67,9 @@ class Rig:
     def __init__(self, timescale: float) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="faults-")
         self.scratch = Path(self._scratch.name)
-        self.timescale = timescale
+        self.timescale = self._timescale = timescale
+        self.deadlines = DEADLINES
+        self.pace = Pace()
         self.zygote = Zygote()
         self.post = Post(self.scratch)
         self.questions = questions()
@@ -89,14 +92,17 @@ class Rig:
         return self.deployment
 
     def options(self, **options: Any) -> Options:
-        """Of every deployment here; each has journals of its own."""
+        """Of every deployment here; each has journals of its own, and limits that suit the pace of the run."""
         self._opened += 1
+        factor = self.pace.factor
+        self.timescale = self._timescale * factor
+        self.deadlines = {name: seconds * factor for name, seconds in DEADLINES.items()}
         given: dict[str, Any] = {
             "slots": 10,
             "eplb_interval": 25,
             "eplb_window": 25,
             "kv_blocks": 128,
-            "deadlines": DEADLINES,
+            "deadlines": self.deadlines,
         }
         given |= {"journal": str(self.scratch / f"journal-{self._opened}"), "faults": (f"{PLAN}{self.scratch}",)}
         return Options(timescale=self.timescale, **(given | options))
@@ -165,6 +171,7 @@ class Rig:
 
     def judge(self, streams: Sequence[Stream], may_fail: bool) -> list[str]:
         """Each request has one outcome; finished ones have the right tokens; none fails while the deployment lives."""
+        self.pace.saw(streams)
         found = []
         unsure = []
         for stream in streams:
@@ -226,4 +233,4 @@ class Rig:
 
     def limit(self) -> float:
         """Seconds within which an operation must have ended: all its deadlines, and one question more."""
-        return DEADLINES["prepare"] + (30 + 120 + 3 * 30) * self.timescale + 5
+        return self.deadlines["prepare"] + (30 + 120 + 3 * 30) * self.timescale + 5

@@ -2,13 +2,18 @@
 
 import time
 
+import pytest
+
 from elasticfsm.compile import program
 from elasticfsm.protocol import load
 from elasticfsm.runtime.faults.cells import OPERATIONS, all_cells, unreached
 from elasticfsm.runtime.faults.fault import Fault, Post
+from elasticfsm.runtime.faults.leads import LEADS
+from elasticfsm.runtime.faults.pace import MOST, QUIET, Pace
 from elasticfsm.runtime.faults.result import Result
 from elasticfsm.runtime.faults.rules import allowed
 from elasticfsm.runtime.faults.table import page, record
+from elasticfsm.runtime.router import Stream
 
 CELLS = all_cells()
 
@@ -87,3 +92,37 @@ def test_the_table_keeps_every_outcome_and_shows_what_does_not_pass(tmp_path):
     assert "| prepared | hang **(!)** |" in text
     assert "`scale_up/new/prepared/stop`: it never ended" in text
     assert "have not been run yet" in page({}, len(CELLS))
+
+
+def stream(*times):
+    made = Stream("r", (1,), len(times))
+    made.times = list(times)
+    return made
+
+
+def test_limits_of_time_grow_with_the_steps_of_the_run_and_shrink_below_nothing():
+    pace = Pace()
+    assert pace.factor == 1.0
+    pace.saw([stream(0.0, 0.001, 0.002)])
+    assert pace.factor == 1.0
+    pace.saw([stream(*(2 * QUIET * n for n in range(20)))])
+    assert pace.factor == pytest.approx(2.0)
+    pace.saw([stream(*range(100))])
+    assert pace.factor == MOST
+
+
+def test_of_two_faults_the_second_waits_until_the_first_was_claimed(tmp_path):
+    suite, engine = Post(tmp_path), Post(tmp_path)
+    cell = next(cell for cell in CELLS if cell.name == "scale_down/remaining/rejoining/stop")
+    suite.arm(cell.fault(("e0", "e1", "e2"), 1.0))
+    assert engine.fault().machine == "scale_down.removing" and engine.fault().engines == ("e2",)
+    assert engine.claim("e2", 1.0)
+    assert suite.claimed() is None and suite.led().engine == "e2"
+    assert engine.fault().state == "rejoining" and engine.fault().engines == ("e1",)
+    assert engine.claim("e1", 2.0)
+    assert suite.claimed().engine == "e1" and engine.fault() is None
+
+
+def test_every_state_that_one_fault_alone_does_not_lead_to_has_a_lead():
+    assert unreached() == []
+    assert {(cell.machine, cell.state) for cell in CELLS if cell.lead} == set(LEADS)
