@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
 from itertools import pairwise
@@ -14,11 +15,20 @@ MOST = 3.0
 KEPT = 400  # gaps that are looked at: those of the last few cells
 
 
-class Pace:
-    """Looks at the tokens of requests; `factor` is what limits are multiplied by."""
+def crowded(seconds: float = 0.05) -> float:
+    """How much longer so many seconds of work take here than they would alone."""
+    begun, used = time.perf_counter(), time.thread_time()
+    while time.thread_time() - used < seconds:
+        pass
+    return (time.perf_counter() - begun) / seconds
 
-    def __init__(self) -> None:
+
+class Pace:
+    """Looks at the tokens of requests; `factor` is what limits are multiplied by, `first` before a token was seen."""
+
+    def __init__(self, first: float = 1.0) -> None:
         self._gaps: deque[float] = deque(maxlen=KEPT)
+        self._first = first
 
     def saw(self, streams: Iterable[Stream]) -> None:
         """Note how tokens came, one a step."""
@@ -28,4 +38,4 @@ class Pace:
     @property
     def factor(self) -> float:
         """1 on a machine that is quiet enough, more when the median step is slower."""
-        return min(max(median(self._gaps) / QUIET, 1.0), MOST) if self._gaps else 1.0
+        return min(max(median(self._gaps) / QUIET if self._gaps else self._first, 1.0), MOST)

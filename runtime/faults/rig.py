@@ -24,7 +24,7 @@ from ..store import StoreServer
 from . import holdings
 from .fault import Post
 from .feeder import LENGTH, Feeder, questions
-from .pace import Pace
+from .pace import Pace, crowded
 from .trigger import PLAN, HearingJournal, Trigger
 from .zygote import ForkingLauncher, Zygote
 
@@ -69,7 +69,7 @@ class Rig:
         self.scratch = Path(self._scratch.name)
         self.timescale = self._timescale = timescale
         self.deadlines = DEADLINES
-        self.pace = Pace()
+        self.pace = Pace(crowded())
         self.zygote = Zygote()
         self.post = Post(self.scratch)
         self.questions = questions()

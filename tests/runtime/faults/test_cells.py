@@ -103,6 +103,7 @@ def stream(*times):
 def test_limits_of_time_grow_with_the_steps_of_the_run_and_shrink_below_nothing():
     pace = Pace()
     assert pace.factor == 1.0
+    assert Pace(2.5).factor == 2.5
     pace.saw([stream(0.0, 0.001, 0.002)])
     assert pace.factor == 1.0
     pace.saw([stream(*(2 * QUIET * n for n in range(20)))])
