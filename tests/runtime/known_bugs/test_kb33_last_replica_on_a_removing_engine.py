@@ -16,7 +16,7 @@ def test_experts_that_only_the_leaving_engine_holds_are_moved_before_it_leaves(r
     assert orphans(before, [1]) > 0
     assert deployment.scale(2, remove=["e1"]).wait(60).phase == "completed"
     running.request(2, 40)
-    running.until(lambda: deployment.placement is not before)
-    assert deployment.placement.check().world_size == 2  # every expert of every layer has a slot
+    running.until(lambda: deployment.placement.world_size == 2)  # one of three may still be the last that was told
+    assert deployment.placement.check() is not before  # every expert of every layer has a slot
     running.right()
     assert totals(deployment, "layers_moved")["e0"] > 0
