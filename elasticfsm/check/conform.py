@@ -57,9 +57,6 @@ class Conformity:
     random_walks: int = 0
     random_steps: int = 0
     overruled: int = 0
-    unexplored: set[str] = field(
-        default_factory=set
-    )  # with faults: what the real objects wanted to do, and the checker not
     seconds: float = 0.0
 
 
@@ -92,18 +89,10 @@ class Walker:
         if lines:
             raise Differs(self._told(["the checker's state | the real objects':", *lines]))
 
-    def allowed(self, ways: list[Transition], found: Conformity) -> None:
-        """What the real objects would do next by themselves must be among the checker's moves; raises `Differs`.
-
-        With faults the checker lets a message inside an engine overtake others, and the interpreter takes the oldest
-        one: that is counted and not refused.
-        """
+    def allowed(self, ways: list[Transition]) -> None:
+        """What the real objects would do next by themselves must be among the checker's moves; raises `Differs`."""
         known = {_bare(one) for way in ways for one in acts(self.plain.world, way, self.plain.state)}
         extra = [one for one in self.stage.actions() if _bare(one) not in known]
-        if self.plain.world.regime.faults:
-            late = [one for one in extra if one.verb == "takes" and one.what.startswith("received ")]
-            found.unexplored |= {f"{one.machine} {one.verb} {one.what}" for one in late}
-            extra = [one for one in extra if one not in late]
         if extra:
             raise Differs(self._told(["which the checker does not have here:", *(f"  {one}" for one in extra)]))
 
@@ -156,7 +145,7 @@ def _wander(walker: Walker, chance: random.Random, length: int, found: Conformit
             ways = walker.plain.successors.all(walker.plain.state)
             if not ways:
                 break
-            walker.allowed(ways, found)
+            walker.allowed(ways)
             usual = [way for way in ways if not way.tag & (ENVIRONMENT | FAULT | EXPIRED)]
             rare = not usual or chance.random() < RARELY  # what the environment does
             walker.do(walker.plain.take(chance.choice(ways if rare else usual)))

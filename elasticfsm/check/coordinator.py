@@ -15,7 +15,8 @@ class BossMove:
     """One possible move of the coordinator.
 
     `look` says which of `sources` (role, outbox bit) must have arrived: "any", "all", "all alive", or "received", which
-    takes one. `orders` are (role, inbox bits) that it sends; `launches` a role whose processes it starts.
+    takes one. `orders` are (role, inbox bits) that it sends; `launches` a role whose processes it starts, so many
+    `stillborn`.
     """
 
     text: str
@@ -26,6 +27,7 @@ class BossMove:
     look: str = ""
     sources: tuple[tuple[str, int], ...] = ()
     launches: str = ""
+    stillborn: int = 0
     cost: int = -1
     bad: tuple[str, ...] = ()
 
@@ -45,7 +47,7 @@ def _run(world: World, boss: Boss, stand: Stand, state: StateTable, step: StepTa
     """Its steps run inline, one after the other; every answer is explored, all but the first count as refusals."""
     if world.regime.failures and not step.answers:
         failed = boss._replace(stand=stand._replace(outcome=FAILED))
-        yield BossMove(f"{step.text} failed", failed, tag=FAULT, cost=FAILURE)
+        yield from _failed(world, step, failed)
     for answer in _answers(boss, step):
         outcome = world.outcome(answer) if answer else stand.outcome
         facts = boss.facts & ~step.ends | step.provides
@@ -59,6 +61,14 @@ def _run(world: World, boss: Boss, stand: Stand, state: StateTable, step: StepTa
             launches=step.argument if step.means == "launch" else "",
             bad=world.tables.facts.refuted_by(step.requires & ~boss.facts),
         )
+
+
+def _failed(world: World, step: StepTable, failed: Boss) -> Iterator[BossMove]:
+    """Engines whose launch failed are expected all the same: any of them may be there, and the others count as dead."""
+    role = step.argument if step.means == "launch" else ""
+    for stillborn in range(len(world.where.get(role, ())) + 1):
+        told = f"{step.text} failed" + (f", {stillborn} never lived" if stillborn else "")
+        yield BossMove(told, failed, tag=FAULT, cost=FAILURE, launches=role, stillborn=stillborn)
 
 
 def _answers(boss: Boss, step: StepTable) -> tuple[str, ...]:

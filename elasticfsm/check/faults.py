@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from elasticfsm.check.collectives import buried
 from elasticfsm.check.coordinator import BossMove, decides
+from elasticfsm.check.doubt import joined
 from elasticfsm.check.move import FAULT, Move
-from elasticfsm.check.moves import joined
 from elasticfsm.check.tables import NEW, OLD
 from elasticfsm.check.transition import BOSS, Transition
 from elasticfsm.check.world import ABORTED, CRASH, DONE, DUPLICATE, LOSS, RUNNING, Boss, Local, Stand, State, World
@@ -195,14 +195,14 @@ class Faults:
                 yield Transition((spent, *state[1 : who + 1], dead, *state[who + 2 :]), DEATH, who, FAULT)
 
     def _restarted(self, state: State) -> Transition:
-        """It begins where its diagram says, with its journal; what was told to the old one is lost, except the ends."""
+        """It begins where its diagram says, with its journal; engines say again all that they said to the old one."""
         world, change = self.world, self._successors.change
         journal = int(world.bosses[state[0]].journal)
         begins = self._restart[journal if journal in self._restart else 0]
         table = world.tables.coordinator
         orders = table.states[begins].orders if table else ()
         boss = self._successors.turn("restarts", state[0], begins)
-        after = [boss, *(change("forgotten", number) for number in state[1:-1]), state[-1]]
+        after = [boss, *state[1:]]
         for role, bits in orders:
             for who in world.where[role]:
                 after[who + 1] = change("order", after[who + 1], bits)
@@ -213,11 +213,19 @@ def of_engine(world: World, what: str, local: Local, how: tuple[int, ...]) -> Lo
     """What a fault makes of the local state of an engine."""
     if what == "without":
         return local._replace(inbox=local.inbox & ~how[0], outbox=local.outbox & ~how[1])
-    if what == "dies":
-        return buried(local._replace(outbox=local.outbox | _says_died(world, local)))
-    state = world.state_of(local, 0)  # "forgotten": what it told a coordinator that is dead; an end is told again
-    said = state.outbox if state is not None and state.end else 0
-    return local._replace(outbox=local.outbox & (said | _says_died(world, local)))
+    return buried(local._replace(outbox=local.outbox | _says_died(world, local)))  # "dies"
+
+
+def repeated(world: World, local: Local, bits: int) -> tuple[Local, tuple[int]]:
+    """A machine that has ended the operation and is asked about it says its last word again, if words may be lost.
+
+    Question and answer take any time together, so the answer is in flight as soon as the question is.
+    """
+    state = world.state_of(local, 0)
+    asked = bits & world.repeats[local.role] if state is not None and state.end else 0
+    if state is not None and asked:
+        local = local._replace(outbox=local.outbox | state.outbox)
+    return local, (bits & ~asked,)
 
 
 def of_boss(what: str, boss: Boss, how: tuple[int, ...]) -> Boss:

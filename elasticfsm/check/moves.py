@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from elasticfsm.check.doubt import in_doubt
 from elasticfsm.check.move import ENVIRONMENT, EXPIRED, FAULT, Edge, Move
 from elasticfsm.check.tables import NEW, OLD, StateTable, StepTable, WayTable
 from elasticfsm.check.world import (
@@ -95,22 +96,31 @@ def _starts(world: World, local: Local, machine: int) -> Iterator[Move]:
 
 
 def _guards(world: World, local: Local, machine: int, state: StateTable, stand: Stand) -> Iterator[Move]:
-    done = ended(state, stand)
-    inner = world.tables.inner
+    """The ways out of a state; where something may go wrong, in the order of the interpreter (`machine.select`).
+
+    A message from inside the engine is there at once: of the guards behind it only that of an older message is taken.
+    """
+    done, passed = ended(state, stand), False
+    here = _within(world, local, state) if world.regime.faults else 0
     for way in state.leave:
         if way.kind in ("done", "failed", "answer"):
-            if done and _concluded(world, state, stand, way):
+            if done and not passed and _concluded(world, state, stand, way):
                 yield _leave(world, local, machine, way)
         elif way.kind == "expired":
-            if world.regime.expiry != "off":
+            if world.regime.expiry != "off" and not passed:
                 yield _leave(world, local, machine, way, tag=EXPIRED)
         elif way.kind in ("wanted", "unwanted"):
-            if bool(wants(world, local)) == (way.kind == "wanted"):
+            if bool(wants(world, local)) == (way.kind == "wanted") and not passed:
                 yield _leave(world, local, machine, way)
         elif way.kind != "agreed":
-            yield from _mail(world, local, machine, way)
-            if world.regime.faults and any(local.inbox & bit & inner for bit in way.mail):
-                return  # a message inside the engine is there at once, and what is listed first is taken first
+            yield from _mail(world, local, machine, way, here)
+            passed = passed or any(bit & here for bit in way.mail)
+
+
+def _within(world: World, local: Local, state: StateTable) -> int:
+    """The messages from inside the engine that a state listens to and that are there."""
+    listed = sum({bit for way in state.leave for bit in way.mail})
+    return listed & local.inbox & world.tables.inner
 
 
 def _concluded(world: World, state: StateTable, stand: Stand, way: WayTable) -> bool:
@@ -122,13 +132,15 @@ def _concluded(world: World, state: StateTable, stand: Stand, way: WayTable) -> 
     return way.kind == "done" if not listed else way.kind == "answer" and way.name == answer
 
 
-def _mail(world: World, local: Local, machine: int, way: WayTable) -> Iterator[Move]:
-    if way.outside == "environment":
+def _mail(world: World, local: Local, machine: int, way: WayTable, within: int) -> Iterator[Move]:
+    """Messages that may be taken now; if some came from inside the engine, only these and older ones."""
+    if way.outside == "environment" and not within:
         yield _leave(world, local, machine, way, tag=ENVIRONMENT)
-    if way.outside == "earlier":
+    if way.outside == "earlier" and not within:
         yield replace(_leave(world, local, machine, way, tag=ENVIRONMENT), bad=("exactly_once",))
+    there = local.inbox & (within | local.older) if within else local.inbox
     for bit in way.mail:
-        if local.inbox & bit:
+        if there & bit:
             kept = local if way.kind != "received" else local._replace(inbox=local.inbox & ~bit)
             yield _leave(world, kept, machine, way)
     if way.peer >= 0:
@@ -162,11 +174,25 @@ def enter_state(world: World, local: Local, machine: int, target: int) -> tuple[
         stands=_put(local.stands, machine, None if gone else Stand(target)),
         inbox=local.inbox | state.inbox,
         outbox=local.outbox | state.outbox,
+        older=local.older | _may_be_older(world, local, machine, state),
     )
     if world.regime.faults and state.end and not gone and state.name not in ("done", "aborted"):
         for generation in (OLD, NEW):  # the engine reports it and stops: whoever waits for it notices
             after = closed(after, generation, broken=True)
     return after, state.peers
+
+
+def _may_be_older(world: World, local: Local, machine: int, entered: StateTable) -> int:
+    """The coordinator's messages that may have come before one which is sent to the operation's machine just now.
+
+    A forward step that broke is told at once, and before it began that machine had taken all that it listens to.
+    """
+    if not world.regime.faults or machine == 0 or not entered.inbox & ~local.inbox & world.within[local.role]:
+        return 0
+    stand, state = local.stands[machine], world.state_of(local, 0)
+    broke = stand is not None and stand.outcome == FAILED and world.machines[local.role][machine].serving
+    listed = sum({bit for way in state.leave for bit in way.mail}) if state is not None and broke else 0
+    return local.inbox & world.orders & ~listed
 
 
 def _abandoned(world: World, local: Local, machine: int) -> Local:
@@ -187,29 +213,6 @@ def closed(local: Local, generation: int, broken: bool = False) -> Local:
 
 def _put(stands: tuple[Stand | None, ...], machine: int, stand: Stand | None) -> tuple[Stand | None, ...]:
     return (*stands[:machine], stand, *stands[machine + 1 :])
-
-
-def joined(world: World, local: Local) -> bool:
-    """Whether the join of an engine has succeeded: from its release on, also if it does not know that yet."""
-    fact = world.tables.facts.bits.get("standby joined", 0)
-    if local.facts & fact:
-        return True
-    for machine, stand in enumerate(local.stands):
-        step = world.step_of(local, machine)
-        if stand is not None and step is not None and stand.inside >= RELEASED and step.provides & fact:
-            return True
-    return False
-
-
-def in_doubt(world: World, local: Local, machine: int, way: WayTable) -> bool:
-    """Whether an engine that has joined, and knows no decision, gives up by its own deadline."""
-    if not world.operation or machine != 0 or local.switched or way.kind != "expired":
-        return False
-    if not joined(world, local):
-        return False
-    stand = local.stands[machine]
-    open_ = stand is not None and "done" in world.ends_of(local.role, machine, stand.state)
-    return open_ and world.ends_of(local.role, machine, way.target) == {"aborted"}
 
 
 def _step(world: World, local: Local, machine: int, step: StepTable, stand: Stand) -> Iterator[Move]:
@@ -287,7 +290,14 @@ def _begin(
         yield from _local(world, local, machine, step, generation, bad)
     state = world.state_of(local, machine)
     if world.regime.failures and step.means in ("local", "await", "wait") and state and state.thread == "background":
-        yield replace(_failure(local, machine, step), cost=FAILURE, tag=FAULT)
+        failed = _failure(local, machine, step)
+        if step.means == "local":  # what it ends has ended with its begin
+            target = failed.target._replace(facts=failed.target.facts & ~step.ends)
+            ended_group = step.closes and generation is not None
+            failed = replace(
+                failed, target=closed(target, int(generation or 0), broken=True) if ended_group else target
+            )
+        yield replace(failed, cost=FAILURE, tag=FAULT)
 
 
 def _local(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticfsm.check.known import Locals
 from elasticfsm.check.tables import NEW, OLD
-from elasticfsm.check.world import ABORTED, DONE, OTHER_END, RUNNING, Local, State, World
+from elasticfsm.check.world import ABORTED, DONE, FAILURE, OTHER_END, RUNNING, Local, State, World
 
 
 class Service:
@@ -70,12 +70,15 @@ class Service:
         return not serving or all(stand is not None for stand in serving)
 
     def end(self, state: State) -> bool:
-        """Whether the operation has ended, as well as can be hoped for."""
+        """Whether the operation has ended, as well as can be hoped for.
+
+        A coordinator that could not perform a step of its own may say that it failed, if all engines ended alike.
+        """
         boss = self.world.bosses[state[0]]
         gone = boss.down and not self.world.regime.restart
         if not gone and (boss.down or self.world.end_of_boss(state[0]) == RUNNING):
             return False
-        failed = not gone and self.world.end_of_boss(state[0]) == OTHER_END
+        failed = not gone and self.world.end_of_boss(state[0]) == OTHER_END and not boss.spent[FAILURE]
         for who, number in enumerate(state[1:-1]):
             end = self.known[number].end
             if end == RUNNING and not (gone and self._rests(number)):

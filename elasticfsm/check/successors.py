@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from elasticfsm.check.collectives import Outcome, Place, outcomes, released
 from elasticfsm.check.coordinator import BossMove, boss_moves
-from elasticfsm.check.faults import Faults, of_boss, of_engine
+from elasticfsm.check.faults import Faults, of_boss, of_engine, repeated
 from elasticfsm.check.future import Future
 from elasticfsm.check.known import Locals, Safe, Settled
 from elasticfsm.check.move import EXPIRED, Move
@@ -316,7 +316,7 @@ class Successors:
             return released(self.world, local, *how)  # type: ignore[arg-type]
         if local.dead and what in ("order", "launch"):
             return local
-        if what in ("without", "dies", "forgotten"):
+        if what in ("without", "dies"):
             return of_engine(self.world, what, local, how)  # type: ignore[arg-type]
         if what == "quiet":
             return local._replace(inbox=local.inbox & ~self.world.tables.wake_mail)
@@ -365,8 +365,10 @@ class Successors:
         for role, bits in move.orders:
             for who in self.world.where[role]:
                 after[who + 1] = self.change("order", after[who + 1], bits)
-        for who in self.world.where.get(move.launches, ()):
+        for place, who in enumerate(self.world.where.get(move.launches, ())):
             after[who + 1] = self.change("launch", after[who + 1])
+            if place < move.stillborn:
+                after[who + 1] = self.change("dies", after[who + 1])
         if move.look != "received":
             return [Transition(tuple(after), move, BOSS, move.tag, move.bad)]
         found = []
@@ -385,18 +387,6 @@ class Successors:
             if move.look != "all alive" or self.world.locals[state[who + 1]].present
         ]
         return any(boxes) if move.look in ("any", "received") else all(boxes)
-
-
-def repeated(world: World, local: Local, bits: int) -> tuple[Local, tuple[int]]:
-    """A machine that has ended the operation and is asked about it says its last word again, if words may be lost.
-
-    Question and answer take any time together, so the answer is in flight as soon as the question is.
-    """
-    state = world.state_of(local, 0)
-    asked = bits & world.repeats[local.role] if state is not None and state.end else 0
-    if state is not None and asked:
-        local = local._replace(outbox=local.outbox | state.outbox)
-    return local, (bits & ~asked,)
 
 
 def _with(state: State, who: int, target: int) -> State:

@@ -43,7 +43,11 @@ class Pending(NamedTuple):
 
 
 class Local(NamedTuple):
-    """The local state of one engine; a machine that did not start or has ended is None."""
+    """The local state of one engine; a machine that did not start or has ended is None.
+
+    `older`: of the coordinator's messages in the inbox those that may have come before one from inside the engine
+    (kept where something may go wrong; see `moves.in_time`).
+    """
 
     role: int
     present: bool
@@ -55,6 +59,7 @@ class Local(NamedTuple):
     inbox: int
     outbox: int
     dead: bool = False
+    older: int = 0
 
 
 class Boss(NamedTuple):
@@ -188,6 +193,12 @@ class World:
         self._boss_ends: dict[int, int] = {}
         self.repeats = [self._repeats(machines[0].name) for machines in self.machines]
         self.suspends = self._suspends()
+        inbox = self.tables.mail.inbox.items()
+        self.orders = sum(bit for (_, sender, _), bit in inbox if sender == program.coordinator != "")
+        self.within = [  # messages from inside the engine to the machine of the operation
+            sum(bit for (_, _, to), bit in inbox if to == machines[0].name) & self.tables.inner
+            for machines in self.machines
+        ]
         self.queued = self.tables.device if regime.device == "in_order" else frozenset()
         self.bold = False  # whether the reduction may assume that nothing is withdrawn without a cancel (see `reduce`)
         self.forget: Forget | None = None
@@ -219,6 +230,8 @@ class World:
         """The number of a local state."""
         if self.forget is not None:
             local = self.forget.local(local)
+        if local.older:
+            local = local._replace(older=local.older & local.inbox if local.inbox & self.within[local.role] else 0)
         number = self._local_ids.get(local)
         if number is None:
             number = self._local_ids[local] = len(self.locals)

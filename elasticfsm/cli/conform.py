@@ -55,5 +55,3 @@ def conform(
             f"({found.random_steps:,}); every state the same; {found.overruled} times the interpreter would have "
             f"preferred another enabled guard; {found.seconds:.1f} s"
         )
-        for wish in sorted(found.unexplored):
-            typer.echo(f"  the interpreter wanted, and the checker does not explore with faults: {wish}")

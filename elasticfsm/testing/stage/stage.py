@@ -203,12 +203,10 @@ class Stage(Asked):
         return None
 
     def _remembered(self) -> list[Letter]:
-        """What a restarted coordinator still hears: how engines ended, and who died."""
+        """What a restarted coordinator hears again: all that was said to the old one, and who died."""
         if self.boss is None:
             return []
-        letters = [sent.letter for sent in self.network.letters if sent.to == COORDINATOR] + self.boss.inbox()
-        ends = {e.name: {word.message for word in e.last_words()} for e in self.engines.values() if e.ended()}
-        return [one for one in letters if one.message in {"died", "lost", *ends.get(one.engine, set())}]
+        return [sent.letter for sent in self.network.letters if sent.to == COORDINATOR] + self.boss.inbox()
 
     def die(self, who: str) -> None:
         """A process ends: connections to it break, letters to it are lost, and the watchdog tells the coordinator."""
