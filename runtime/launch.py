@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .gpus import Seats
 
 LOG_LINES = 8  # of an engine that died
+LATELY = 10.0  # seconds before its end: what it wrote then may say why
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
@@ -80,6 +82,7 @@ class Launcher:
         self._environment = {**os.environ, **ONE_THREAD, **(environment or {})}
         self._processes: dict[str, subprocess.Popen[bytes] | Adopted] = {}
         self._ended: dict[str, int] = {}
+        self._begun: dict[str, int] = {}  # bytes of the log when the process was started
         self._wanted: queue.SimpleQueue[tuple[str, list[str], queue.SimpleQueue[BaseException | None]] | None] = (
             queue.SimpleQueue()
         )
@@ -92,6 +95,8 @@ class Launcher:
         command = [sys.executable, "-m", "elasticfsm", "engine", "--join", address, "--operation", operation]
         command += ["--engine-id", engine, "--parent", str(os.getpid())]
         command += ["--keep", f"{self.keep:g}"] if self.keep else []
+        log = self.log(engine)
+        self._begun[engine] = log.stat().st_size if log.exists() else 0
         answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._wanted.put((engine, command, answer))
         error = answer.get(timeout=30)
@@ -117,14 +122,24 @@ class Launcher:
         process = self._processes.get(engine)
         return process.pid if process else None
 
-    def last_words(self, engine: str) -> str:
-        """The end of what an engine wrote, for the report of its death."""
-        try:
-            lines = self.log(engine).read_text(errors="replace").strip().splitlines()
-            lines = [line for line in lines if "NIXL INFO" not in line]
-        except OSError:
-            lines = []
-        return "its last words: " + " | ".join(lines[-LOG_LINES:]) if lines else "it wrote nothing"
+    def obituary(self, engine: str, status: int) -> str:
+        """How a process ended, and the end of what it wrote, if that can have to do with it.
+
+        Nothing is quoted of a process that was killed, which had no time to say why, nor what was written long before
+        its end, or by a process before it: the log is continued under the same id.
+        """
+        said = f"its process ended with status {status}"
+        if -status in (signal.SIGKILL, signal.SIGTERM):
+            return said
+        lines: list[str] = []
+        with suppress(OSError), self.log(engine).open("rb") as log:
+            if time.time() - os.fstat(log.fileno()).st_mtime < LATELY:
+                log.seek(self._begun.get(engine, 0))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        lines = [line for line in lines if "NIXL INFO" not in line]
+        return (
+            f"{said}; its last words: {' | '.join(lines[-LOG_LINES:])}" if lines else f"{said}; it said nothing of it"
+        )
 
     def log(self, engine: str) -> Path:
         """Where its output goes."""

@@ -24,7 +24,7 @@ def watch(deployment: Deployment) -> None:
     launcher = deployment._launcher
     exited = launcher.exited().items()
     for engine, status in sorted(exited, key=lambda each: each[1] >= 0):  # who was killed is the cause, and named first
-        bury(deployment, engine, f"its process ended with status {status}; {launcher.last_words(engine)}")
+        bury(deployment, engine, launcher.obituary(engine, status))
     silence = max(LEAST, SILENCE * deployment.options.timescale)
     for engine in deployment.roster.silent(silence):
         bury(deployment, engine, f"it was silent for {silence:g} s")

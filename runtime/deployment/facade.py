@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -41,7 +41,7 @@ from ..transport import Hub, SocketDirectory
 from .counts import Counts
 from .deaths import conclude, watch
 from .intake import receive
-from .retirement import Retirements
+from .retirement import Retirements, dismiss
 from .scaling import Wanted, begin
 from .takeover import refuse_survivors, standing_of, take_over
 
@@ -92,25 +92,32 @@ class Deployment:
             raise
 
     @classmethod
-    def start(cls, model: Path | str, size: int, options: Options | None = None) -> Self:
-        """Start `size` engines and wait until they serve; RequestRefused, ModelError or EngineDied when they cannot."""
+    def start(
+        cls, model: Path | str, size: int, options: Options | None = None, begun: Callable[[], None] = lambda: None
+    ) -> Self:
+        """Start `size` engines and wait until they serve; RequestRefused, ModelError or EngineDied when they cannot.
+
+        `begun` is called when nothing is left to refuse, before the first engine is started.
+        """
         deployment = cls(model, size, options or Options())
         try:
+            operation, engines = deployment._founders(size)
+            begun()
             deployment._listen()
-            deployment._bootstrap(size)
+            deployment._bootstrap(operation, engines)
         except BaseException:
             deployment.close()
             raise
         return deployment
 
     @classmethod
-    def resume(cls, directory: Path | str) -> Self:
+    def resume(cls, directory: Path | str, begun: Callable[[], None] = lambda: None) -> Self:
         """Take over the engines of a coordinator that is gone, and decide the operation that it left behind.
 
         Blocks until every engine has said what it is, or is known to be dead. RequestRefused when there is nothing to
-        take over, or the other coordinator still lives.
+        take over, or the other coordinator still lives. `begun` is called when nothing is left to refuse.
         """
-        return take_over(cls, Path(directory))
+        return take_over(cls, Path(directory), begun)
 
     def _open(self, standing: Standing | None) -> None:
         options = self.options
@@ -205,12 +212,7 @@ class Deployment:
 
     def dismiss(self, engine: str) -> bool:
         """Tell a retired engine to end; False when it is not retired."""
-        member = self.roster.get(engine)
-        if member is None or not member.retired or member.dead:
-            return False
-        self.roster.send(engine, wire.Exit(sender=wire.COORDINATOR, instance=self.instance))
-        self.roster.stop([engine])
-        return True
+        return dismiss(self, engine)
 
     def leaving(self, size: int) -> tuple[str, ...]:
         """Who leaves when the deployment shrinks to `size` and the operator names nobody: who orphans fewest experts.
@@ -278,8 +280,8 @@ class Deployment:
         with self._changed:
             self._changed.notify_all()
 
-    def _bootstrap(self, size: int) -> None:
-        """The first generation: launch, plan without a protocol, wait until all have booted."""
+    def _founders(self, size: int) -> tuple[str, tuple[str, ...]]:
+        """The ids of the first operation and its engines; RequestRefused for what cannot be one."""
         operation = self.options.boot_operation or new_id("boot")
         engines = self.options.engines or tuple(self.roster.new_ids(size))
         refuse_id("operation", operation)
@@ -287,6 +289,10 @@ class Deployment:
             refuse_id("engine", engine)
         if len(set(engines)) != size:
             raise RequestRefused(f"{len(set(engines))} engines are named: {', '.join(engines)}; expected {size}")
+        return operation, engines
+
+    def _bootstrap(self, operation: str, engines: tuple[str, ...]) -> None:
+        """The first generation: launch, plan without a protocol, wait until all have booted."""
         self.roster.expect(engines, operation)
         plan = wire.Plan(
             operation=operation,

@@ -40,7 +40,12 @@ class Retirements:
             return tuple(self._until)
 
     def tick(self, deployment: Deployment) -> None:
-        """Begin an operation for those that wait, if none runs; whoever is no member any more has got its wish."""
+        """Begin an operation for those that wait, if none runs; whoever is no member any more has got its wish.
+
+        When everything ends, everybody is told to: nobody is removed any more, and nobody stays.
+        """
+        if deployment._closed or (deployment.router.closed and not deployment.failed):
+            return
         now = time.monotonic()
         with self._lock:
             self._until = {engine: until for engine, until in self._until.items() if engine in deployment.members}
@@ -68,3 +73,13 @@ class Retirements:
             deployment.roster.send(engine, turned)
             with self._lock:
                 self._until.pop(engine, None)
+
+
+def dismiss(deployment: Deployment, engine: str) -> bool:
+    """See Deployment.dismiss."""
+    member = deployment.roster.get(engine)
+    if member is None or not member.retired or member.dead:
+        return False
+    deployment.roster.send(engine, wire.Exit(sender=wire.COORDINATOR, instance=deployment.instance))
+    deployment.roster.stop([engine])
+    return True

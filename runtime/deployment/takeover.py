@@ -7,6 +7,7 @@ been decided. Nothing is journalled before all have answered or are known to be 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -77,7 +78,7 @@ def _refuse_members(directory: Path, standing: Standing) -> None:
         )
 
 
-def take_over(kind: type[D], directory: Path) -> D:
+def take_over(kind: type[D], directory: Path, begun: Callable[[], None]) -> D:
     """See Deployment.resume."""
     standing = Ledger(directory).standing()
     if standing is None or standing.generation == 0:
@@ -86,6 +87,7 @@ def take_over(kind: type[D], directory: Path) -> D:
     options = msgspec.structs.replace(options, directory=str(directory), journal=standing.journal)
     deployment = kind(standing.model, len(standing.members), options, standing)
     try:
+        begun()
         _decide(deployment, standing)
     except BaseException:
         deployment.close()

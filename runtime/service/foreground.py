@@ -60,10 +60,12 @@ class Foreground:
             above = logs.Above(self._console) if self._live else None  # of the view, which would be torn by others
             handler = logs.to(above, self.serving.logs == "json")
             stack.callback(logs.remove, handler)
+            server = Server(self.serving.http)  # a port that cannot be had is refused before anything starts
+            closing = stack.enter_context(ExitStack())
+            closing.callback(server.close)
             deployment = self.deployment = stack.enter_context(self._start(directory))
-            metrics = Metrics(deployment, self.serving.names)
-            server = Server(make(deployment, metrics), self.serving.http)
-            stack.callback(server.close)
+            stack.push(closing.pop_all())  # its routes end before what they show does
+            server.start(make(deployment, Metrics(deployment, self.serving.names)))
             finding.announce(directory, finding.Service(server.url, os.getpid(), deployment.instance))
             stack.callback(finding.withdraw, directory)
             self._say(f"{server.url} serves {deployment.model.name}; directory {directory}; Ctrl-C ends it")
@@ -92,13 +94,16 @@ class Foreground:
     def _start(self, directory: Path) -> Deployment:
         serving = self.serving
         if serving.resume:
-            self._say(f"taking over the engines of {directory} ...")
-            return Deployment.resume(directory)
+            return Deployment.resume(directory, lambda: self._say(f"taking over the engines of {directory} ..."))
+        options = msgspec.structs.replace(serving.options, directory=str(directory))
+        return Deployment.start(serving.model, serving.size, options, lambda: self._starting(directory))
+
+    def _starting(self, directory: Path) -> None:
+        """Said when nothing is left that could be refused."""
+        serving = self.serving
         self._say(f"starting {serving.size} engines with {serving.model} ...")
         if not serving.options.launch:
             self._say(f"waiting for engines that somebody else starts: {self._command(directory)}")
-        options = msgspec.structs.replace(serving.options, directory=str(directory))
-        return Deployment.start(serving.model, serving.size, options)
 
     def _command(self, directory: Path) -> str:
         options = self.serving.options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import threading
 from typing import Any
@@ -16,13 +17,18 @@ CLOSE_SECONDS = 5
 
 
 class Server:
-    """Serves `app` from construction to `close`; `url` is where."""
+    """Serves from `start` to `close`; `url` is where. The port is taken at once: who connects early waits."""
 
-    def __init__(self, app: Any, address: str) -> None:
+    def __init__(self, address: str) -> None:
         """Listen on HOST:PORT (port 0: any free one); RequestRefused when that is not possible, or not loopback."""
         self._socket = _listen(address)
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, app: Any) -> None:
+        """Answer with `app` from now on; DeadlineExpired when the server does not come up."""
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -33,27 +39,27 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=CLOSE_SECONDS,
         )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
-        self._thread.start()
-        self._await_start()
+        server = self._server = uvicorn.Server(config)
+        thread = self._thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True
+        )
+        thread.start()
+        self._await_start(server, thread)
 
     def close(self) -> None:
         """Finish what is being answered, for a few seconds, and stop; idempotent."""
-        self._server.should_exit = True
-        self._thread.join(CLOSE_SECONDS + 5)
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(CLOSE_SECONDS + 5)
         self._socket.close()
 
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
-
-    def _await_start(self) -> None:
+    def _await_start(self, server: uvicorn.Server, thread: threading.Thread) -> None:
         waited = threading.Event()
         for _ in range(int(START_SECONDS / 0.01)):
-            if self._server.started or not self._thread.is_alive():
+            if server.started or not thread.is_alive():
                 break
             waited.wait(0.01)
-        if not self._server.started:
+        if not server.started:
             self.close()
             raise DeadlineExpired(f"the HTTP server on {self.url} did not start within {START_SECONDS:g} s")
 
@@ -76,4 +82,6 @@ def _listen(address: str) -> socket.socket:
     try:
         return socket.create_server((str(local), int(port)), family=family)
     except OSError as error:
-        raise RequestRefused(f"cannot listen on {address}: {error.strerror}; choose another port") from None
+        raise RequestRefused(
+            f"cannot listen on {address}: {os.strerror(error.errno or 0)}; choose another port"
+        ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ class Served:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.metrics = Metrics(deployment)
-        self.server = Server(make(deployment, self.metrics), "127.0.0.1:0")
+        self.server = Server("127.0.0.1:0")
+        self.server.start(make(deployment, self.metrics))
         self.client = Client(self.server.url, 60.0)
 
     def scale(self, size: int, **body: Any) -> Any:
@@ -31,7 +32,9 @@ class Served:
     def status(self) -> Any:
         return self.client.get("/is_scaling_elastic_ep").body
 
-    def raw(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any, dict[str, str]]:
+    def raw(
+        self, method: str, path: str, body: bytes | Iterator[bytes] = b"", **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
         connection = http.client.HTTPConnection(self.server.url.removeprefix("http://"), timeout=30)
         try:
             connection.request(method, path, body, headers)

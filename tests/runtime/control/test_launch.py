@@ -40,6 +40,26 @@ def test_a_process_that_ends_is_reported_once_with_its_status(tmp_path):
         launcher.close()
 
 
+def test_only_what_an_ended_process_wrote_itself_and_lately_counts_as_its_last_words(tmp_path):
+    launcher = Launcher(tmp_path)
+    log = launcher.log("e0")
+    log.write_text("experts of layer 2 stay where they are: an earlier process of this id\n")
+    try:
+        launcher.start("e0", "nonsense", "op")
+        end = time.monotonic() + 30
+        while not launcher.exited() and time.monotonic() < end:
+            time.sleep(0.02)
+        said = launcher.obituary("e0", 2)
+        assert said.startswith("its process ended with status 2; its last words: ")
+        assert ("is no address" in said, "earlier" in said) == (True, False)
+        assert launcher.obituary("e0", -9) == "its process ended with status -9"  # who is killed cannot say why
+        assert launcher.obituary("e7", 1) == "its process ended with status 1; it said nothing of it"
+        os.utime(log, (0, 0))
+        assert launcher.obituary("e0", -11) == "its process ended with status -11; it said nothing of it"
+    finally:
+        launcher.close()
+
+
 def test_close_ends_what_runs(tmp_path):
     launcher = Launcher(tmp_path)
     launcher.start("e0", f"ipc://{tmp_path}/hub.sock", "op")  # nobody answers there: it waits
