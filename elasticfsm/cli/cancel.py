@@ -14,22 +14,23 @@ def cancel(
     directory: Annotated[Path | None, typer.Option(help="Directory of the deployment.")] = None,
     url: Annotated[str, typer.Option(help="Where it answers, instead.")] = "",
 ) -> None:
-    """Exit 0 when the operation was aborted, 1 when it was too late (the engines had switched), 2 when none runs."""
+    """Exit 0 when the operation was aborted, 1 when it was too late (the engines had switched), 2 when none runs.
+
+    3: nobody can say what became of it.
+    """
     from rich.console import Console
 
     from elasticfsm.errors import RequestRefused
     from elasticfsm.runtime.service.client import Client
     from elasticfsm.runtime.service.finding import find
 
-    from .scale import follow
+    from .scale import ask, follow
 
     client, console = Client(find(directory, url)), Console()
-    answer = client.post("/scale_elastic_ep/cancel", {"operation_id": operation, "wait": False})
+    answer = ask(client, "/scale_elastic_ep/cancel", {"operation_id": operation, "wait": False})
     if answer.code >= 400:
         raise RequestRefused(answer.error)
     record = answer.body.get("operation") if isinstance(answer.body, dict) else None
     if record is None:
         raise RequestRefused(f"{client.url} answered without a record: {answer.body}")
-    completed = follow(client, record["operation_id"], console) == 0
-    phase = client.status()["phase"]
-    sys.exit(0 if not completed and phase == "aborted" else 1)
+    sys.exit(0 if follow(client, record, console) == "aborted" else 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,10 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from elasticfsm.runtime.service.client import Client
+    from elasticfsm.runtime.service.client import Answer, Client
 
 LOOK = 0.2  # seconds
+ENDED = ("completed", "aborted", "failed")
 
 
 def scale(
@@ -31,7 +33,7 @@ def scale(
     directory: Annotated[Path | None, typer.Option(help="Directory of the deployment.")] = None,
     url: Annotated[str, typer.Option(help="Where it answers, instead.")] = "",
 ) -> None:
-    """Exit 0 when the new size serves, 1 when the operation was aborted or failed, 2 when it was refused."""
+    """Exit 0 when the new size serves, 1 when it was aborted or failed, 2 when refused, 3 when nobody can say."""
     from rich.console import Console
 
     from elasticfsm.errors import RequestRefused
@@ -49,9 +51,9 @@ def scale(
         "drain_timeout": drain_timeout,
         "operation_id": operation,
     }
-    answer = client.post("/scale_elastic_ep", body)
+    answer = ask(client, "/scale_elastic_ep", body)
     record: dict[str, Any] | None = answer.body.get("operation") if isinstance(answer.body, dict) else None
-    ended = record is not None and record["phase"] in ("completed", "aborted", "failed")
+    ended = record is not None and record["phase"] in ENDED
     if answer.code >= 400 and not (ended and operation):
         raise RequestRefused(answer.error)
     if dry_run:
@@ -62,23 +64,57 @@ def scale(
     if not wait or ended:
         _show(record, console)
         sys.exit(0 if not ended or record["phase"] == "completed" else 1)
-    sys.exit(follow(client, str(record["operation_id"]), console))
+    sys.exit(0 if follow(client, record, console) == "completed" else 1)
 
 
-def follow(client: Client, operation: str, console: Console) -> int:
-    """Print where an operation stands, once for each state, until it has ended; returns the exit code."""
-    said = ""
+def ask(client: Client, path: str, body: dict[str, Any]) -> Answer:
+    """POST; Unknown when the request went out and no answer came: it may have been obeyed."""
+    from elasticfsm.runtime.service.client import Unknown, Unreachable
+
+    try:
+        answer = client.post(path, body)
+    except Unreachable as error:
+        if not error.sent or body.get("dry_run"):
+            raise
+        raise Unknown(f"what became of the request is unknown: {error}; then {_how(body['operation_id'])}") from None
+    if answer.code == HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer.body, dict):
+        raise Unknown(f"what became of the request is unknown: {answer.error}; {_how(body['operation_id'])}")
+    return answer
+
+
+def follow(client: Client, begun: dict[str, Any], console: Console) -> str:
+    """Print where an operation stands, once for each state, until it has ended; returns the phase in which it did.
+
+    Unknown when that cannot be learnt any more.
+    """
+    from elasticfsm.runtime.service.client import Unknown, Unreachable
+
+    operation, said = str(begun["operation_id"]), ""
     while True:
-        record = client.status().get("operation") or {}
+        try:
+            seen = client.status()
+        except Unreachable as error:
+            raise Unknown(
+                f"the outcome of {operation} is unknown, it had reached: {said or 'nothing'}; {error}, and decides it; "
+                f"then {_how(operation)}"
+            ) from None
+        record = seen.get("operation") or {}
         if record.get("operation_id") != operation:
-            console.print(f"{operation} is no longer the last operation; it had reached: {said or 'nothing'}")
-            return 1
-        if record["detail"] != said:
+            record = {**begun, "detail": "", "phase": "", **seen.get("ended_operations", {}).get(operation, {})}
+        if record["phase"] not in ENDED and seen.get("operation_id") != operation:
+            raise Unknown(f"{client.url} does not know operation {operation}, which had reached: {said or 'nothing'}")
+        if record["detail"] != said or record["phase"] in ENDED:
             said = record["detail"]
             _show(record, console)
-        if record["phase"] in ("completed", "aborted", "failed"):
-            return 0 if record["phase"] == "completed" else 1
+        if record["phase"] in ENDED:
+            return str(record["phase"])
         time.sleep(LOOK)
+
+
+def _how(operation: str) -> str:
+    """How to learn what became of an operation."""
+    again = f", and `elasticfsm scale SIZE --operation {operation}` how it ended" if operation else ""
+    return f"`elasticfsm status` says which size serves{again}"
 
 
 def _show(record: dict[str, Any], console: Console) -> None:

@@ -15,7 +15,9 @@ from ..engine.kv_cache import BLOCK_SIZE
 from ..experts.placement import minimum_ranks
 from ..operation import Conflict, Operation, Record
 from ..roster import Member
+from .bodies import TooLarge, UnknownModel
 
+REMEMBERED = 20  # ended operations in the status
 ABORTED = {"deadline": 408, "drain": 408, "cancelled": 409, "refused": 400}  # cause -> code; the old size serves
 
 
@@ -42,6 +44,10 @@ def refusal(deployment: Deployment, refused: ElasticError) -> JSONResponse:
     """The answer to a request that changed nothing."""
     running = deployment.operations.running
     record = running.status() if running is not None else None
+    if isinstance(refused, TooLarge):
+        return error(str(refused), 413)
+    if isinstance(refused, UnknownModel):
+        return error(str(refused), 404)
     if deployment.failed or deployment.router.closed:
         return error(str(refused), 503)
     if isinstance(refused, Conflict):
@@ -150,7 +156,8 @@ def status(deployment: Deployment) -> dict[str, Any]:
         "detail": record.detail if record is not None else "",
         "members": list(members),
         "admitted": list(deployment.router.admitted),
-        "engines": _engines(deployment, record if running else None),
+        "engines": _engines(deployment, record, running),
+        "ended_operations": _ended(deployment),
         "sizes": known,
         "consistent": consistent and not running,
         "min_size": min(valid_sizes(deployment), default=None),
@@ -174,9 +181,21 @@ def _ranks(record: Record | None, engines: tuple[str, ...]) -> list[int]:
     return [before.index(engine) for engine in engines if engine in before]
 
 
-def _engines(deployment: Deployment, record: Record | None) -> dict[str, Any]:
-    found = {}
+def _ended(deployment: Deployment) -> dict[str, Any]:
+    """How the last operations ended, by id: for whoever asks after the next one has begun."""
+    operations = deployment.operations
+    ended = [each for each in (*operations.past, operations.current) if each is not None and each.ended]
+    return {each.id: {"phase": each.record.phase, "error": each.record.error} for each in ended[-REMEMBERED:]}
+
+
+def _engines(deployment: Deployment, last: Record | None, running: bool) -> dict[str, Any]:
+    """All that live, and those that have ended as long as the last operation is about them."""
+    found, record = {}, last if running else None
+    living = {member.engine for member in deployment.roster.living()}
+    shown = living | set(deployment.members) | set(last.participants if last is not None else ())
     for member in deployment.roster.all():
+        if member.engine not in shown:
+            continue
         said = member.status
         state = engine_state(deployment, member, record)
         found[member.engine] = {

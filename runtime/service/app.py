@@ -86,7 +86,7 @@ def make(deployment: Deployment, metrics: Metrics) -> FastAPI:
 
 def _control(app: FastAPI, deployment: Deployment) -> None:
     async def scale(request: Request) -> JSONResponse:
-        body = bodies.decode(await request.body(), bodies.Scale)
+        body = await bodies.read(request, bodies.Scale)
         remove = body.leaving(deployment.members)
         if body.dry_run:
             return JSONResponse(await asyncio.to_thread(foretold, deployment, body.size, remove))
@@ -107,7 +107,7 @@ def _control(app: FastAPI, deployment: Deployment) -> None:
         return JSONResponse(answers.status(deployment))
 
     async def cancel(request: Request) -> JSONResponse:
-        body = bodies.decode(await request.body(), bodies.Cancel)
+        body = await bodies.read(request, bodies.Cancel)
         running = deployment.operations.running
         if running is None or (body.operation_id and body.operation_id != running.id):
             text = f"operation {body.operation_id} is not running" if body.operation_id else "no operation runs"
@@ -155,6 +155,8 @@ def _probes(app: FastAPI, deployment: Deployment) -> None:
         return PlainTextResponse(f"{state}\n", 200 if answers.ready(deployment, member) else 503)
 
     async def end(engine: str) -> Response:
+        if deployment.roster.get(engine) is None:
+            return answers.error(f"there is no engine {engine}", 404)
         if not deployment.dismiss(engine):
             return answers.error(f"engine {engine} is not retired; only a retired one may be told to end", 409)
         return JSONResponse({"message": f"engine {engine} was told to end"}, 202)
@@ -171,7 +173,7 @@ def _requests(app: FastAPI, deployment: Deployment) -> None:
     completions = Completions(deployment)
 
     async def complete(request: Request) -> Response:
-        return await completions.answer(bodies.decode(await request.body(), bodies.Completion))
+        return await completions.answer(await bodies.read(request, bodies.Completion))
 
     async def models() -> JSONResponse:
         entry = {"id": completions.model, "object": "model", "owned_by": "elasticfsm", "root": str(deployment.model)}

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from fastapi import Request
 
 from elasticfsm.errors import RequestRefused
 
 T = TypeVar("T")
 Positive = float | None
 
+TOKENS = 1 << 31  # ids and counts of tokens are smaller
+LIMIT = 8 * 1024 * 1024  # bytes of one body; no message to an engine may be larger either
 
-class Scale(msgspec.Struct, kw_only=True):
-    """`POST /scale_elastic_ep`; `new_ep_size` is another name of the size. Unknown fields are let be."""
+
+class TooLarge(RequestRefused):
+    """The body is larger than any that has a meaning."""
+
+
+class UnknownModel(RequestRefused):
+    """A request names a model that is not served here."""
+
+
+class Scale(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`POST /scale_elastic_ep`; `new_ep_size` is another name of the size."""
 
     new_data_parallel_size: int | None = None
     new_ep_size: int | None = None
@@ -57,15 +69,19 @@ class Scale(msgspec.Struct, kw_only=True):
         return tuple(dict.fromkeys([*self.retire_engines, *(members[rank] for rank in self.retire_ranks)]))
 
 
-class Cancel(msgspec.Struct, kw_only=True):
+class Cancel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`POST /scale_elastic_ep/cancel`: the running operation, or the one of that id."""
 
     operation_id: str = ""
     wait: bool = True
 
 
-class Completion(msgspec.Struct, kw_only=True):
-    """`POST /v1/completions`, as much of it as a greedy engine has: a text or token ids in, text and token ids out."""
+class Completion(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`POST /v1/completions`, as much of it as a greedy engine has: a text or token ids in, text and token ids out.
+
+    The other fields of that route are known: what changes nothing when the choice is greedy is let be (`seed`, `top_p`,
+    `user`), and what would change the answer is refused by `refuse` instead of being passed over.
+    """
 
     prompt: str | list[int]
     model: str = ""
@@ -75,13 +91,62 @@ class Completion(msgspec.Struct, kw_only=True):
     temperature: float = 0.0
     n: int = 1
     queue: bool = True
+    seed: int | None = None
+    top_p: float | None = None
+    user: str | None = None
+    stop: Any = None
+    suffix: Any = None
+    echo: Any = None
+    logprobs: Any = None
+    best_of: Any = None
+    logit_bias: Any = None
+    frequency_penalty: Any = None
+    presence_penalty: Any = None
+    stream_options: Any = None
 
-    def refuse(self) -> None:
-        """RequestRefused for what the engine cannot do."""
+    def refuse(self, served: str) -> None:
+        """UnknownModel for another model than `served`, RequestRefused for what the engine cannot do."""
+        if self.model not in ("", served):
+            raise UnknownModel(f"model {self.model!r} is not served here; expected {served!r}, or none")
         if self.temperature:
             raise RequestRefused(f"temperature is {self.temperature}; expected 0: sampling is greedy here")
         if self.n != 1:
             raise RequestRefused(f"n is {self.n}; expected 1")
+        if not 1 <= self.max_tokens < TOKENS:
+            raise RequestRefused(f"max_tokens is {self.max_tokens}; expected 1 or more, below {TOKENS}")
+        wrong = [token for token in self.stop_token_ids if not 0 <= token < TOKENS]
+        if wrong:
+            raise RequestRefused(f"stop_token_ids has {wrong[0]}; expected token ids: 0 or more, below {TOKENS}")
+        for name, hint in UNSERVED.items():
+            value = getattr(self, name)
+            if value and not (name == "best_of" and value == 1):  # null, false, 0 and empty ask for nothing
+                raise RequestRefused(f"{name} is not served here; leave it out{hint}")
+
+
+UNSERVED = {  # field -> what to do instead
+    "stop": ", or give stop_token_ids",
+    "suffix": "",
+    "echo": "",
+    "logprobs": "",
+    "best_of": "",
+    "logit_bias": "",
+    "frequency_penalty": "",
+    "presence_penalty": "",
+    "stream_options": "",
+}
+
+
+async def read(request: Request, kind: type[T]) -> T:
+    """The body of a request as a struct; TooLarge as soon as there are more than LIMIT bytes, before they are kept."""
+    said = request.headers.get("content-length", "")
+    found = bytearray()
+    if said.isdecimal() and int(said) > LIMIT:
+        raise TooLarge(f"the body has {said} bytes; at most {LIMIT} are read")
+    async for chunk in request.stream():
+        found += chunk
+        if len(found) > LIMIT:
+            raise TooLarge(f"the body has more than {LIMIT} bytes, which is all that is read")
+    return decode(bytes(found), kind)
 
 
 def decode(data: bytes, kind: type[T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,7 +16,17 @@ SECONDS = 10.0
 
 
 class Unreachable(ElasticError):
-    """Nobody answers at the URL."""
+    """Nobody answers at the URL; `sent`: a request had gone out, and may have been obeyed."""
+
+    def __init__(self, text: str, sent: bool = False) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+class Unknown(ElasticError):
+    """A request was sent, and nobody says what became of it."""
+
+    exit_code = 3
 
 
 class Answer(NamedTuple):
@@ -75,7 +86,8 @@ class Client:
             reason = getattr(error, "reason", error)
             raise Unreachable(
                 f"{self.url} does not answer: {reason}; if the coordinator ended, engines serve on: "
-                "`elasticfsm serve --resume DIRECTORY` takes them over"
+                "`elasticfsm serve --resume DIRECTORY` takes them over",
+                sent=request.data is not None and not isinstance(reason, (ConnectionRefusedError, socket.gaierror)),
             ) from None
 
 

@@ -61,7 +61,7 @@ class Completions:
 
     async def answer(self, body: Completion) -> Response:
         """Queue the request and answer; 503 with Retry-After when the client does not want to wait for the switch."""
-        body.refuse()
+        body.refuse(self.model)
         if not body.queue and self._paused():
             return error("the size is being changed; ask again, or let the request wait", 503, None, RETRY_SECONDS)
         prompt = self._encode(body.prompt)
@@ -73,7 +73,7 @@ class Completions:
         async for _ in feed.tokens():
             pass
         if stream.outcome != "finished":
-            return error(f"request {stream.id}: {stream.reason}", 503 if self._deployment.failed else 400)
+            return error(_failure(stream), 503 if self._deployment.failed else 400)
         usage = {"prompt_tokens": len(stream.prompt), "completion_tokens": len(stream.tokens)}
         usage["total_tokens"] = sum(usage.values())
         return JSONResponse(self._piece(stream, list(stream.tokens), stream.reason) | {"usage": usage})
@@ -112,9 +112,16 @@ class Completions:
         if stream.outcome == "finished":
             yield _event(self._piece(stream, [], stream.reason))
         else:
-            text = f"request {stream.id}: {stream.reason}"
-            yield _event({"error": {"message": text, "type": "Service Unavailable", "param": None, "code": 503}})
+            yield _event(
+                {"error": {"message": _failure(stream), "type": "Service Unavailable", "param": None, "code": 503}}
+            )
         yield "data: [DONE]\n\n"
+
+
+def _failure(stream: Stream) -> str:
+    """Why a request failed; an engine that refused it has named it already."""
+    named = f"request {stream.id}: "
+    return named + stream.reason.removeprefix(named)
 
 
 def _event(content: dict[str, Any]) -> str:

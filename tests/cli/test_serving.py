@@ -2,12 +2,14 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -91,6 +93,7 @@ def test_another_terminal_asks_scales_and_cancels_and_sigterm_ends_everything_in
     ends = {line["operation"]: line["phase"] for line in lines if line.get("phase") and "operation" in line}
     assert ends == {"op-a": "aborted", "op-b": "aborted"}
     assert any("op-b: aborted" in line["message"] for line in lines)  # nothing is handed over silently
+    assert [line for line in lines if line["level"] == "warning"] == []  # it is an ordinary end
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert sorted(path.name for path in directory.iterdir()) == [
         "coordinator.lock",
@@ -126,6 +129,81 @@ def test_another_terminal_asks_scales_and_cancels_and_sigterm_ends_everything_in
 def test_what_cannot_be_is_refused_in_one_line(command, tmp_path, arguments, said):
     code, text = command(*(each.format(tmp_path) for each in arguments))
     assert (code, said in text, "Traceback" in text) == (2, True, False), text
+    assert "starting" not in text and "taking over" not in text
+
+
+def test_a_port_that_cannot_be_had_is_refused_before_an_engine_starts(command, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, text = command("serve", "--http", address, "--directory", str(tmp_path))
+    assert (code, text) == (2, f"elasticfsm: cannot listen on {address}: Address already in use; choose another port\n")
+    code, text = command("serve", "--http", "127.0.0.1:99999", "--directory", str(tmp_path))
+    assert (code, "expected HOST:PORT" in text, "starting" in text) == (2, True, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Dying(BaseHTTPRequestHandler):
+    """A coordinator that begins an operation, and answers a few questions before it is gone."""
+
+    answers: ClassVar[list[object]] = []
+
+    def do_POST(self):
+        self.do_GET()
+
+    def do_GET(self):
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is None:  # cut off
+            self.close_connection = True
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def dying(command):
+    """Run a command against a coordinator that gives these answers, and no more."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dying)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def run(answers, *arguments):
+        Dying.answers[:] = answers
+        return command(*arguments, "--url", f"http://127.0.0.1:{server.server_port}")
+
+    yield run
+    server.shutdown()
+    server.server_close()
+
+
+BEGUN = {"operation_id": "op-x", "requested_size": 3, "phase": "preparing", "detail": "building"}
+NEXT = BEGUN | {"operation_id": "op-y"}
+
+
+def seen(operation, **ended):
+    return {"engines": {}, "operation_id": operation["operation_id"], "operation": operation, "ended_operations": ended}
+
+
+@pytest.mark.parametrize("begin", [("scale", "3", "--operation", "op-x"), ("cancel", "--operation", "op-x")])
+def test_what_became_of_a_request_whose_answer_never_came_is_unknown_and_exit_code_3_says_how_to_learn_it(dying, begin):
+    for answers in ([], [{"operation": BEGUN}], [{"operation": BEGUN}, seen(BEGUN)]):
+        code, text = dying(answers, *begin)
+        assert (code, "Traceback" in text) == (3, False), text
+        assert "unknown" in text and "serve --resume" in text and "scale SIZE --operation op-x" in text
+    code, text = dying([{"operation": BEGUN}, seen(NEXT)], *begin)
+    assert (code, "does not know operation op-x" in text) == (3, True), text
+
+
+def test_an_operation_that_ended_while_the_next_one_began_is_told_as_it_ended(dying):
+    for phase, code in (("completed", 0), ("aborted", 1)):
+        ended = {"op-x": {"phase": phase, "error": ""}}
+        answers = [{"operation": BEGUN}, seen(BEGUN), seen(NEXT, **ended)]
+        assert dying(answers, "scale", "3")[0] == code
+        answers = [{"operation": BEGUN}, seen(BEGUN), seen(NEXT, **ended)]
+        assert dying(answers, "cancel")[0] == 1 - code
+    assert dying([], "scale", "3", "--dry-run")[0] == 2  # which changes nothing anyway
 
 
 def test_what_answers_and_is_no_deployment_is_refused_in_one_line(command):

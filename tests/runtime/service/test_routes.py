@@ -35,6 +35,8 @@ WORDS = {  # vLLM's, those of the public proposal for it, SGLang's aliases
         (b'{"new_data_parallel_size": 5}', "valid sizes: 1 to 4"),
         (b'{"new_data_parallel_size": 2, "new_ep_size": 3}', "expected one of them"),
         (b'{"new_data_parallel_size": 2, "drain_timeout": -1}', "drain_timeout is -1"),
+        (b'{"new_data_parallel_size": 2, "drain_timeout": 1e999}', "Number out of range"),
+        (b'{"new_data_parallel_size": 2, "drian": true}', "unknown field `drian`"),
         (b'{"new_data_parallel_size": 1, "retire_ranks": [7]}', "ranks are 0 to 0"),
         (b'{"new_data_parallel_size": 1, "retire_engines": ["e9"]}', "cannot remove e9"),
         (b'{"new_data_parallel_size": 2, "add_engines": ["e0"]}', "is here already"),
@@ -58,12 +60,18 @@ def test_what_no_browser_of_this_machine_may_send_is_refused(served):
     assert served.raw("POST", "/scale_elastic_ep", body, Host="rebound.example.org")[0] == 403
     assert served.raw("GET", "/nowhere")[1]["error"]["code"] == 404
     assert served.raw("GET", "/scale_elastic_ep")[1]["error"]["code"] == 405
+    assert served.raw("POST", "/engines/zz/exit")[1]["error"] == {
+        "message": "there is no engine zz",
+        "type": "Not Found",
+        "param": None,
+        "code": 404,
+    }
 
 
 def test_nothing_is_served_beyond_this_machine():
     for address in ("0.0.0.0:0", "192.0.2.1:80", "8000", "127.0.0.1:x"):
         with pytest.raises(RequestRefused, match="--http"):
-            Server(None, address)
+            Server(address)
 
 
 def test_get_and_post_give_one_status_in_all_words_and_all_sizes_agree(served):
@@ -102,8 +110,41 @@ def test_a_request_is_answered_whole_or_as_a_stream_with_the_reference_tokens(se
     assert check_tokens(PSALTER, [(encode(TEXT), streamed)]) == []
     assert whole["usage"] == {"prompt_tokens": len(encode(TEXT)), "completion_tokens": 20, "total_tokens": 50}
     assert events[-1]["choices"][0]["finish_reason"] == "length"
-    for wrong in ({"prompt": ""}, {"prompt": TEXT, "temperature": 1.0}, {"prompt": TEXT, "n": 2}, {"prompt": [-1]}):
-        assert served.client.post("/v1/completions", wrong).code == 400
+    neutral = {"model": "", "stop": None, "logprobs": None, "echo": False, "best_of": 1, "seed": 7, "top_p": 0.9}
+    assert served.client.post("/v1/completions", body | neutral).body["choices"] == whole["choices"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "said"),
+    [
+        ({"prompt": ""}, 400, "at least one of each"),
+        ({"prompt": [-1]}, 400, "prompt[0] is -1"),
+        ({"temperature": 1.0}, 400, "temperature is 1.0"),
+        ({"n": 2}, 400, "n is 2"),
+        ({"stop": ["\n"]}, 400, "stop is not served here"),
+        ({"logprobs": 1}, 400, "logprobs is not served here"),
+        ({"best_of": 2}, 400, "best_of is not served here"),
+        ({"max_tokens": -1}, 400, "max_tokens is -1"),
+        ({"max_tokens": 1 << 40}, 400, "max_tokens is 1099511627776"),
+        ({"stop_token_ids": [-1]}, 400, "stop_token_ids has -1"),
+        ({"max_token": 5}, 400, "unknown field `max_token`"),
+        ({"model": "gpt-4"}, 404, "model 'gpt-4' is not served here; expected 'psalter"),
+        ({"max_tokens": 100_000}, 400, "exceeds"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_as_asked_is_refused_once_by_the_name_of_its_field(served, wrong, code, said):
+    answer = served.client.post("/v1/completions", {"prompt": TEXT} | wrong)
+    assert (answer.code, said in answer.error) == (code, True), answer.error
+    assert answer.error.count("request r") <= 1
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(served):
+    for path in ("/v1/completions", "/scale_elastic_ep", "/scale_elastic_ep/cancel"):
+        code, answer, _ = served.raw("POST", path, b"", **{"Content-Length": "60000000"})
+        assert (code, "at most" in answer["error"]["message"]) == (413, True)
+    pieces = (b" " * 1024 * 1024 for _ in range(9))
+    code, answer, _ = served.raw("POST", "/v1/completions", pieces)
+    assert (code, "more than" in answer["error"]["message"]) == (413, True)
 
 
 def test_an_operation_is_joined_refused_to_others_and_cancelled_while_status_and_metrics_answer(served, monkeypatch):
@@ -184,7 +225,7 @@ def test_growing_and_shrinking_over_http_keeps_every_request_and_every_count(ser
     assert served.metric("elasticfsm_pause_seconds_count") >= 1
     assert served.metric('elasticfsm_transfer_bytes_total{path="nixl"}') > 1_000_000
     ended = [served.metric(f'elasticfsm_requests_total{{outcome="{way}"}}') for way in ("finished", "handed_over")]
-    assert sum(ended) == len(streams) + 2
+    assert sum(ended) == len(streams) + 3
     assert ended[1] >= 1
 
 
@@ -213,6 +254,7 @@ def test_requests_may_be_finished_before_an_engine_leaves_and_a_drain_that_takes
     deployment = served.deployment
     assert served.scale(2).code == 200
     before = deployment.members
+    assert set(served.status()["engines"]) == set(before)  # those that ended in former operations are not shown
     streams = [deployment.submit(encode(TEXT), 120, (END,)) for _ in range(2)]
     late = served.scale(1, drain=True, drain_timeout=0.05)
     assert (late.code, deployment.members) == (408, before), late
