@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from elasticfsm.check.allsizes.prove import PROVED, Proof
 from elasticfsm.check.run import Checked
 from elasticfsm.check.verdict import Run
 
@@ -35,6 +36,29 @@ def runs_table(checked: list[Checked]) -> Table:
     return table
 
 
+def proofs_table(checked: list[Checked]) -> Table:
+    """One line for each proof for all sizes: how many views there are, what they show."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("protocol", "sizes", "regime"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("views", justify="right", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for one in checked:
+        for proof in one.proofs:
+            cells = (one.name, "all", proof.regime, f"{proof.views:,}", f"{proof.seconds:.1f}")
+            table.add_row(*cells, _proof_verdict(one, proof))
+    return table
+
+
+def _proof_verdict(one: Checked, proof: Proof) -> str:
+    if proof.proved:
+        return f"[green]{PROVED}[/]: {', '.join(proof.verdicts)}"
+    named = f", {one.must} among them as it must" if one.must in proof.told else ""
+    found = ", ".join(proof.told) or "more views than allowed"
+    return f"[{'green' if named else 'yellow'}]not proved{named}[/]: {found}"
+
+
 def _verdict(one: Checked, run: Run) -> str:
     if run.refuted:
         named = f", {one.must} as it must" if one.must in run.refuted else ""
@@ -56,7 +80,11 @@ def properties_table(checked: list[Checked]) -> Table:
 
 def show(console: Console, checked: list[Checked], traces: bool) -> None:
     """Prints everything that was found."""
-    console.print(runs_table(checked))
+    if any(one.runs for one in checked):
+        console.print(runs_table(checked))
+        console.print()
+    if any(one.proofs for one in checked):
+        console.print(proofs_table(checked))
     protocols = [one for one in checked if not one.must]
     if protocols:
         console.print()
@@ -65,7 +93,8 @@ def show(console: Console, checked: list[Checked], traces: bool) -> None:
         _show_gaps(console, one)
         if traces or not one.must:
             _show_traces(console, one)
-        if one.must and one.must not in one.refuted():
+        _show_views(console, one)
+        if one.must and not one.ok:
             console.print(f"\n[red]{one.name} must be refuted by {one.must}, and is not[/]")
 
 
@@ -95,6 +124,17 @@ def _show_traces(console: Console, one: Checked) -> None:
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
 
 
+def _show_views(console: Console, one: Checked) -> None:
+    """What leads to a view that refutes a property; a system may show it or not."""
+    for proof in one.proofs:
+        for name, lines in proof.told.items() if not one.runs else ():
+            if one.must and name != one.must:
+                continue
+            console.print(f"\n[bold]{one.name}, {proof.regime}: {name} is not proved for all sizes[/]")
+            for line in lines:
+                console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
 def _edge(edge: tuple[str, str, str]) -> str:
     machine, state, guard = edge
     return f"{machine}.{state}: {guard}" if state else f"{machine}: {guard}"
@@ -122,6 +162,17 @@ def as_data(checked: list[Checked]) -> list[dict[str, Any]]:
                     },
                 }
                 for run in one.runs
+            ],
+            "all_sizes": [
+                {
+                    "regime": proof.regime,
+                    "views": proof.views,
+                    "seconds": round(proof.seconds, 2),
+                    "complete": proof.complete,
+                    "properties": proof.verdicts,
+                    "views_against_it": proof.told,
+                }
+                for proof in one.proofs
             ],
             "never_taken": [_edge(edge) for edge in one.never],
             "not_taken_here": [_edge(edge) for edge in one.unseen],

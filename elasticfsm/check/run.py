@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from elasticfsm import language
+from elasticfsm.check.allsizes.prove import PROVED, Proof, prove
 from elasticfsm.check.coverage import gaps
 from elasticfsm.check.faulty import limits_of, table, tasks_of
 from elasticfsm.check.move import Edge
@@ -38,6 +39,12 @@ class Options:
     counterexamples: Path | None = None
     regime: Regime | None = None  # instead of the usual ones
     over: list[str] = field(default_factory=list)  # protocols, each in the place of the one whose name it bears
+    all_sizes: bool = False  # the proofs for every size only, nothing is explored
+
+    @property
+    def usual(self) -> bool:
+        """Whether sizes and regimes are the usual ones."""
+        return not (self.sizes or self.quick or self.regime)
 
 
 @dataclass
@@ -50,6 +57,7 @@ class Checked:
     patch: language.Patch | None = None
     source: str = ""
     runs: list[Run] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
     never: list[Edge] = field(default_factory=list)
     faulty: list[Edge] = field(default_factory=list)
     unseen: list[Edge] = field(default_factory=list)
@@ -58,8 +66,9 @@ class Checked:
     def ok(self) -> bool:
         """Whether it is as it must be: a protocol holds in every run, a patch is refuted by its property."""
         if self.must:
-            return self.must in self.refuted()
-        return not self.refuted() and all(run.complete for run in self.runs) and not self.never
+            return self.must in self.refuted() or any(self.must in proof.told for proof in self.proofs)
+        explored = not self.refuted() and all(run.complete for run in self.runs) and not self.never
+        return explored and all(proof.proved for proof in self.proofs)
 
     def refuted(self) -> dict[str, tuple[Run, Refutation]]:
         """Every refuted property with the run that gave the shortest trace."""
@@ -73,20 +82,24 @@ class Checked:
     def verdicts(self) -> dict[str, str]:
         """For each property: refuted where, or proved up to which sizes under which regime."""
         names = dict.fromkeys(name for one in self.runs for name in one.properties)
+        names |= dict.fromkeys(name for proof in self.proofs for name in proof.verdicts)
         return {name: self._verdict(name) for name in (*names, *(n for n in self.refuted() if n not in names))}
 
     def _verdict(self, name: str) -> str:
         if name in self.refuted():
             one, found = self.refuted()[name]
             return f"refuted at {one.sizes}, {one.regime} ({found.steps} steps)"
-        told = []
+        found_for_all = {proof.regime: proof.verdicts[name] for proof in self.proofs if name in proof.verdicts}
+        told = [f"{verdict} ({regime})" for regime, verdict in found_for_all.items() if verdict == PROVED]
         for regime in dict.fromkeys(one.regime for one in self.runs if name in one.properties):
             of_regime = [one for one in self.runs if one.regime == regime]
             proved = _largest([one.sizes for one in of_regime if one.complete])
             cut = [one.sizes for one in of_regime if not one.complete]
+            proved = [] if found_for_all.get(regime) == PROVED else proved
             told += [f"proved up to {', '.join(proved)} ({regime})"] if proved else []
             told += [f"inconclusive at {', '.join(cut)} ({regime})"] if cut else []
-        return "; ".join(told)
+        rest = [(regime, verdict) for regime, verdict in found_for_all.items() if verdict != PROVED]
+        return "; ".join([*told, *(f"{verdict} for all sizes ({regime})" for regime, verdict in rest)])
 
 
 def _largest(sizes: list[str]) -> list[str]:
@@ -170,6 +183,11 @@ def _patch(name: str) -> Checked:
 
 
 def _check(one: Checked, options: Options, console: Console) -> None:
+    if options.all_sizes or (options.usual and not one.must):
+        with console.status(f"{one.name}, all sizes"):
+            one.proofs.append(prove(one.program))
+    if options.all_sizes:
+        return
     for task in _tasks(one, options):
         if one.must and one.must in one.refuted() and not options.sizes:
             break
@@ -197,7 +215,7 @@ def _check(one: Checked, options: Options, console: Console) -> None:
         if not console.is_terminal:
             print(f"{label}: {found.states:,} states, {found.seconds:.1f} s", file=sys.stderr)
     if not one.must:
-        thorough = not (options.sizes or options.quick or options.regime) and all(found.complete for found in one.runs)
+        thorough = options.usual and all(found.complete for found in one.runs)
         taken = {edge for found in one.runs for edge in found.edges}
         one.never, one.faulty, one.unseen = gaps(one.program, taken, thorough)
         one.unseen = [] if options.quick else one.unseen
