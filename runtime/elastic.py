@@ -238,6 +238,7 @@ class Elastic:
             "generations": sum(1 for _ in self.groups.alive()),
             "balance_ppm": self._balance.ppm(self._loads.total, self.experts.placement),
             "layers_moved": tally.layers,
+            "experts_moved": tally.rows,
             "rebalances": tally.rebalances,
             "rebalances_broken": tally.broken,
             "experts_checked": tally.checked,

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from .. import wire
-from ..experts.placement import EMPTY, Placement
+from ..experts.placement import Placement
 
 SAMPLES = 20_000  # step counters kept for reports, 5 a second from each engine
 
@@ -22,7 +22,6 @@ class Counts:
         self.counters: dict[str, dict[str, int]] = {}
         self.placement: Placement | None = None  # as rank 0 said last
         self.paused: Callable[[float], None] = _nobody  # hears of every pause at a switch, in seconds
-        self.experts_moved = 0  # slots that got another expert
         self.rebalanced = 0.0  # wall time at which the last rebalance came to its end
 
     def take(self, status: wire.Status) -> None:
@@ -39,17 +38,12 @@ class Counts:
         self.violations[engine] = status.counters.get("violations", 0)
         self.counters[engine] = dict(status.counters)
         if status.placement is not None:
-            fresh = Placement.from_wire(status.placement)
-            self.experts_moved += _moved(self.placement, fresh)
-            self.placement = fresh
+            self.placement = Placement.from_wire(status.placement)
 
-
-def _moved(before: Placement | None, after: Placement) -> int:
-    """Slots that hold another expert than before; a change of size renumbers them and counts for nothing."""
-    if before is None or before.physical_to_logical.shape != after.physical_to_logical.shape:
-        return 0
-    was, now = before.physical_to_logical, after.physical_to_logical
-    return int(((was != now) & (now != EMPTY)).sum())
+    @property
+    def experts_moved(self) -> int:
+        """Slots that got another expert, on all engines that there were."""
+        return sum(each.get("experts_moved", 0) for each in list(self.counters.values()))
 
 
 def _nobody(seconds: float) -> None:

@@ -126,6 +126,7 @@ class Experts:
         Placement(part.now[None], state.experts, state.slots_per_rank).check(duplicates=not part.last)
         for row in state.staged:
             self.store(part.layer, row)
+            state.tally.rows += 1
         if any(tensor.is_cuda for row in state.staged for tensor in row.tensors):
             torch.cuda.current_stream().synchronize()  # the worker writes into the staging memory after this step
         state.staged = None

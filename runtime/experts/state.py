@@ -70,6 +70,7 @@ class Tally:
     """What happened to experts since the engine started; for status and reports, read by any thread."""
 
     layers: int = 0  # applied
+    rows: int = 0  # slots of this engine that got another expert
     rebalances: int = 0  # came to their last layer
     broken: int = 0  # given up by all members
     checked: int = 0  # (layer, slot) compared with the checkpoint

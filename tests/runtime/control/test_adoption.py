@@ -147,8 +147,8 @@ def test_pauses_and_moved_experts_are_counted_once_by_engine_id():
     second = Placement(rows, 4, 3, "op-1", 1)
     beat("e0", first.to_wire(), switches=0, pause_us=0)
     for _ in range(2):
-        beat("e0", second.to_wire(), switches=1, pause_us=2500, rebalances=1)
-    beat("e1", switches=1, pause_us=4000)
+        beat("e0", second.to_wire(), switches=1, pause_us=2500, rebalances=1, experts_moved=2)
+    beat("e1", switches=1, pause_us=4000, experts_moved=1)
     assert pauses == [0.0025, 0.004]
-    assert counts.experts_moved == 2
+    assert (counts.experts_moved, counts.placement.hash()) == (3, second.hash())
     assert counts.rebalanced > 0
