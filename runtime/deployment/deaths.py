@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from .. import wire
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 SILENCE = 15.0  # seconds without a heartbeat after which an engine is declared dead, and killed
 LEAST = 3.0  # a machine that is busy may delay any heartbeat as long, whatever the scale of other limits
+MEANWHILE = 1.0  # seconds until the end of a process is noticed for certain
 HELLO = 60.0  # seconds that an engine of ours has from its start to its hello
 
 log = logging.getLogger(__name__)
@@ -59,15 +61,23 @@ def bury(deployment: Deployment, engine: str, reason: str) -> None:
 
 
 def _fail_for_the_dead(deployment: Deployment) -> None:
-    """A dead member ends the deployment, unless it was leaving and the operation goes on without it."""
+    """Dead members end the deployment, unless they were leaving and the operation goes on without them."""
     coordinator = deployment._coordinator
-    for engine, reason in deployment.deaths.items():
-        if engine not in deployment.members:
-            continue
-        if coordinator is not None and coordinator.spares(engine):
-            deployment.router.lost([engine])
-        elif not deployment.failed:
-            deployment._fail(f"serving engine {engine} died: {reason}")
+    dead = [engine for engine in deployment.deaths if engine in deployment.members]
+    spared = [engine for engine in dead if coordinator is not None and coordinator.spares(engine)]
+    deployment.router.lost(spared)
+    left = [engine for engine in dead if coordinator is not None and engine in coordinator.change.removing]
+    if deployment.failed or dead == spared or (dead == left and _just_failed(deployment)):
+        return
+    named = [engine for engine in dead if engine not in left] + [engine for engine in left if engine not in spared]
+    deployment._fail("; ".join(f"serving engine {engine} died: {deployment.deaths[engine]}" for engine in named))
+
+
+def _just_failed(deployment: Deployment) -> bool:
+    """Whether an operation that went on without a dead engine has failed a moment ago: why is still to be noticed."""
+    coordinator = deployment._coordinator
+    record = coordinator.operation.record if coordinator is not None else None
+    return record is not None and record.phase == "failed" and time.time() - record.ended < MEANWHILE
 
 
 def _kill(deployment: Deployment, engine: str) -> None:
