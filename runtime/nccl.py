@@ -32,6 +32,7 @@ ENVIRONMENT = {
     "NCCL_RUNTIME_CONNECT": "0",  # connect when a group is created, not at its first collective
     "NCCL_GRAPH_REGISTER": "0",  # a captured and an eager step of different ranks must move data alike
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # a failed group ends a generation, not the process
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",  # the same, when torch's watchdog meets an error of the device
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }

@@ -20,6 +20,6 @@ def core_for(settings: Settings, say: Callable[[str], None], *ways: Any) -> tupl
     core.say = say
 
     def wrap(adapters: dict[str, object], state: ExpertState) -> None:
-        on_gpu(adapters, state, core.stream, settings.transfer, say)
+        on_gpu(adapters, state, core)
 
     return core, {"backend": "nccl", "limits": LIMITS, "wrap": wrap}

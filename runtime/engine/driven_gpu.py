@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..creation import Limits
-from ..deadline import Cancelled
+from ..deadline import Cancelled, Deadline
 from ..experts.slots import Lanes, in_slots
 from ..experts.state import ExpertState
 from ..groups import Generation
@@ -26,6 +27,7 @@ from .on_gpu import GpuCore
 from .step import StepResult
 
 STEP_SECONDS = 60.0
+ROWS_SECONDS = 120.0  # for a plan under way to come to its end
 MEMORY = "memory in MiB:"  # how such a line begins in the journal
 LIMITS = Limits(connect=60.0)  # a communicator of engines that share a GPU takes seconds
 SWITCH_INTERVAL = 0.0005  # seconds after which a thread that captures lets the main loop have the interpreter
@@ -39,6 +41,7 @@ class GpuDriven(DrivenCore):
         torch.cuda.init()  # type: ignore[no-untyped-call]
         faulthandler.register(signal.SIGUSR1)  # the stacks of all threads, for whoever asks why an engine is stuck
         self.say: Callable[[str], None] = lambda text: None
+        self.moving: Callable[[], bool] = lambda: False  # rows, by the device
         self.stream = own_stream()
         torch.cuda.set_stream(self.stream)
         sys.setswitchinterval(SWITCH_INTERVAL)
@@ -58,8 +61,14 @@ class GpuDriven(DrivenCore):
         return engine.step(generation, STEP_SECONDS)
 
     def prepare(self, generation: Generation, cancelled: Cancelled) -> None:
-        """Capture the graphs of a generation that is not active yet."""
+        """Capture the graphs of a generation that is not active yet, when no rows are moved by the device any more.
+
+        Raises DeadlineExpired when they do not end.
+        """
         if isinstance(self.engine, GpuCore):
+            deadline = Deadline(ROWS_SECONDS, "the capture waits for rows that the device moves", cancelled)
+            while self.moving():
+                time.sleep(deadline.slice(0.005))
             self.engine.prepare(generation, cancelled)
             self.say(f"{MEMORY} generation {generation.number}, {memory_in_use()}")
 
@@ -104,10 +113,12 @@ class OnOwnStream:
         return call
 
 
-def on_gpu(adapters: dict[str, object], state: ExpertState, main: Any, wish: str, say: Callable[[str], None]) -> None:
+def on_gpu(adapters: dict[str, object], state: ExpertState, core: GpuDriven) -> None:
     """Wrap adapters in place: rows are posted in slots, and what runs beside the main loop has streams of its own."""
     streams = PerThread()
-    in_slots(adapters, Lanes(state, wish, say))
+    lanes = Lanes(state, core.settings.transfer, core.say)
+    core.moving = lanes.moving
+    in_slots(adapters, lanes)
     for name in BESIDE:
         if name in adapters:
-            adapters[name] = OnOwnStream(adapters[name], main, streams)
+            adapters[name] = OnOwnStream(adapters[name], core.stream, streams)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import threading
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from elasticfsm.errors import GroupError
 
 from ..nccl import NcclGroup
 from ..streams import Once
@@ -92,8 +87,6 @@ class StepGraph:
                 padded_step(model, inputs, outputs, cache, routing, _Queued(self.group))
             finally:
                 graph.capture_end()
-            _upload(graph, stream)
-            stream.synchronize()
         self.nbytes = max(0, torch.cuda.memory_reserved() - before)
         with self._lock:
             self._graph = graph
@@ -124,26 +117,3 @@ class StepGraph:
             graph, self._graph = self._graph, None
         if graph is not None:
             graph.reset()
-
-
-def _upload(graph: Any, stream: Any) -> None:
-    """Bring a recorded graph to the device, which the first replay would have to do at the switch.
-
-    A replay does it itself where torch does not tell where the graph is, or the CUDA runtime has no such function.
-    """
-    find = getattr(graph, "raw_cuda_graph_exec", None)
-    upload = getattr(_runtime(), "cudaGraphUpload", None)
-    if find is None or upload is None:
-        return
-    status = upload(ctypes.c_void_p(find()), ctypes.c_void_p(stream.cuda_stream))
-    if status:
-        raise GroupError(f"a captured step could not be brought to the device: CUDA error {status}")
-
-
-@functools.cache
-def _runtime() -> Any:
-    """The CUDA runtime that torch has loaded; None where it is not found under its usual name."""
-    name = f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}"
-    with suppress(OSError):
-        return ctypes.CDLL(name)
-    return None

@@ -80,6 +80,8 @@ class Lanes:
 
     A rate is measured when a way is used first: NIXL reads a few megabytes when it connects, NCCL times the rows of a
     layer. What was not measured yet counts as fast, so both ways are tried. `wish` overrules: "nixl", "p2p" or "auto".
+    While a rank prepares another generation no plan begins to move rows by NCCL: what is issued beside a capture on the
+    same device can end up in it.
     """
 
     def __init__(self, state: ExpertState, wish: str, say: Callable[[str], None]) -> None:
@@ -93,7 +95,8 @@ class Lanes:
         state = self._state
         active = state.generation("active")
         rows = active.rows if active is not None else None
-        nccl = 0 if rows is None or not rows.alive else int(rows.gbs * 1e6) or UNKNOWN - 1
+        closed = rows is None or not rows.alive or state.generation("standby") is not None
+        nccl = 0 if closed or rows is None else int(rows.gbs * 1e6) or UNKNOWN - 1
         rate = getattr(state.transfer, "rate", 0.0)
         nixl = 0 if state.transfer.kind != NIXL else int(rate * 1e6) or UNKNOWN
         return [-nixl, -nccl]
@@ -107,6 +110,10 @@ class Lanes:
         if text != self._said:
             self._said = text
             self._say(text)
+
+    def moving(self) -> bool:
+        """Whether a plan that moves rows by NCCL is under way; any thread."""
+        return self.lane == NCCL and self._state.target is not None
 
     def post(self) -> None:
         """In the slot: issue the rows of the layer that is next, if the device moves them."""

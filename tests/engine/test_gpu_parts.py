@@ -83,11 +83,12 @@ def test_a_model_with_files_is_read_from_them():
         open_checkpoint(PSALTER / "nowhere", None)
 
 
-def lanes(wish: str, rate: float, gbs: float, alive: bool = True) -> tuple[Lanes, list[str]]:
+def lanes(wish: str, rate: float, gbs: float, alive: bool = True, preparing: bool = False) -> tuple[Lanes, list[str]]:
     said: list[str] = []
     rows = SimpleNamespace(alive=alive, gbs=gbs)
     state = SimpleNamespace(
-        generation=lambda name: SimpleNamespace(rows=rows), transfer=SimpleNamespace(kind=NIXL, rate=rate)
+        generation=lambda name: SimpleNamespace(rows=rows) if name == "active" or preparing else None,
+        transfer=SimpleNamespace(kind=NIXL, rate=rate),
     )
     return Lanes(state, wish, said.append), said
 
@@ -108,6 +109,23 @@ def test_a_way_that_one_rank_cannot_use_is_used_by_none():
     largest = [max(pair) for pair in zip(fine.bids(), broken.bids(), strict=True)]
     fine.heard(largest)
     assert fine.lane == NIXL
+
+
+def test_while_one_rank_prepares_a_generation_none_moves_rows_by_the_device():
+    serving, _ = lanes("p2p", 0.5, 60.0)
+    preparing, _ = lanes("p2p", 0.5, 60.0, preparing=True)
+    serving.heard([max(pair) for pair in zip(serving.bids(), preparing.bids(), strict=True)])
+    assert serving.lane == NIXL
+
+
+def test_a_capture_begins_when_the_device_moves_no_rows_any_more():
+    moving, _ = lanes("p2p", 0.5, 60.0)
+    moving._state.target = object()
+    assert not moving.moving()
+    moving.heard(moving.bids())
+    assert moving.moving()
+    moving._state.target = None
+    assert not moving.moving()
 
 
 class Rows:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from . import growing, journal
 from .machine import copy_gbs, need_gpu
 
 MEMORY = "memory in MiB:"
+WRONG = re.compile(r"CUDA error|NCCL error|terminated with exception|Traceback|Segmentation fault")
 OPERATION_SECONDS = 45.0  # a change that takes longer is stuck
 
 
@@ -73,6 +76,7 @@ def run(
             "copy_gbs": copy_gbs("cuda:0", f"cuda:{gpus - 1}"),
             "memory_said": memory_said(journals, "e0"),
             "says": _says(journals),
+            "logs": wrong_lines(journals),
             "notes": list(tokens.NOTES),
             "memory_mib": memory.seen,
         }
@@ -103,6 +107,17 @@ def _says(journals: Path) -> list[str]:
     """What the first engine said about its transfers."""
     texts = [event.get("text", "") for event in journal.events(journals, "e0") if "text" in event]
     return [text for text in dict.fromkeys(texts) if text and not text.startswith(MEMORY)][:12]
+
+
+def wrong_lines(journals: Path) -> dict[str, list[str]]:
+    """What engines wrote of errors of the device, with the line after each."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(journals.glob("*.log")):
+        lines = path.read_text(errors="replace").splitlines()
+        wrong = [f"{line[:600]} | {after[:200]}" for line, after in pairwise(lines) if WRONG.search(line)]
+        if wrong:
+            found[path.stem] = wrong[:6]
+    return found
 
 
 def memory_said(journals: Path, engine: str) -> list[str]:

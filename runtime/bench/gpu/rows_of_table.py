@@ -213,7 +213,8 @@ def _empty(found: dict[str, str]) -> list[Row]:
 def _shape(found: dict[str, Any]) -> list[Row]:
     """Two engines on one GPU take turns, so only whether it works and where time goes."""
     return [
-        Row(f"Qwen3-30B-A3B's shape, {found['layers']} layers, 1 -> 2 -> 1", found["shrink_phase"]),
+        Row(f"Qwen3-30B-A3B's shape, {found['layers']} layers, 1 -> 2", found["grow_phase"]),
+        Row("the same, 2 -> 1", found.get("shrink_phase", "not tried")),
         _at_most("requests lost", found["lost"], 0),
         Row("growing, s, and its phases", f"{found['grow_s']:.1f}: {shares(found['growth_phases'], found['grow_s'])}"),
         *_alone_and_beside(found),

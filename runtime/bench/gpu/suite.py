@@ -33,7 +33,7 @@ def one() -> list[Section]:
         ("cycles", 60, lambda: cycles.run((2, 4, 2), seconds=0.8)),
         ("eplb", 70, lambda: balance.run(seconds=8.0)),
         ("transfer", 30, lambda: transfer.run(60)),
-        ("shape", 70, lambda: throughput.run(12, 64, 3.0, gpus=1, within=45.0, spread=5.0)),
+        ("shape", 60, lambda: throughput.run(48, 16, 3.0, gpus=1, spread=0.0, back=False, new=24)),
         ("switch4", 50, lambda: switch.run(4, seconds=70)),
     ]
 

@@ -57,12 +57,12 @@ def shape(folder: Path, layers: int = 48) -> Path:
 
 
 class Load:
-    """`clients` in a closed loop, each with one request of PROMPT random tokens and NEW to come."""
+    """`clients` in a closed loop, each with one request of PROMPT random tokens and at most `new` to come."""
 
-    def __init__(self, deployment: Deployment, clients: int) -> None:
+    def __init__(self, deployment: Deployment, clients: int, new: int = NEW) -> None:
         self.streams: list[Stream] = []
         self.errors: list[str] = []
-        self._deployment = deployment
+        self._deployment, self._new = deployment, new
         self._random = random.Random(1)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class Load:
         while not self._stopping.is_set():
             with self._lock:
                 prompt = [self._random.randrange(1, 150000) for _ in range(PROMPT)]
-                length = self._random.randrange(NEW // 2, NEW)
+                length = self._random.randrange(self._new // 2, self._new)
             try:
                 stream = self._deployment.submit(prompt, length)
                 with self._lock:
@@ -105,10 +105,13 @@ def run(
     transfer: Transfer = "auto",
     within: float = 90.0,
     spread: float = 30.0,
+    back: bool = True,
+    new: int = NEW,
 ) -> dict[str, Any]:
     """Serve at one engine, grow to two, serve, shrink, serve; an engine per GPU where there are two. Takes minutes.
 
-    A change that does not end within so many seconds ends the measurement: why is then part of the result (`stuck`).
+    `back`: shrink again. A change that does not end within so many seconds ends the measurement: why is then part of
+    the result (`stuck`).
     """
     need_gpu(gpus)
     with tempfile.TemporaryDirectory() as name:
@@ -125,10 +128,20 @@ def run(
         begun = time.monotonic()
         with Deployment.start(shape(scratch / "model", layers), 1, options) as deployment:
             found["start_s"] = time.monotonic() - begun
-            load = Load(deployment, clients)
+            load = Load(deployment, clients, new)
             time.sleep(4.0)
+            found["memory_mib"] = [used_mib()]
+            found["marks"]["one"] = _steady(seconds)
+            found["tokens_per_s_one"] = load.rate(*found["marks"]["one"])
             try:
-                _grow(deployment, load, found, seconds, within, spread)
+                for change, size in (("grow", 2), ("shrink", 1))[: 1 + back]:
+                    _change(deployment, load, found, change, size, within)
+                    if size == 2:
+                        _spread(deployment, load, found, seconds, spread)
+                        found["memory_mib"].append(used_mib())
+                found["marks"]["back"] = _steady(seconds / 2)
+                found["tokens_per_s_back"] = load.rate(*found["marks"]["back"])
+                found["memory_mib"].append(used_mib())
             except ElasticError as error:
                 found |= {"failed": f"{type(error).__name__}: {error}", "stuck": stuck.describe(deployment)}
             load.stop(10.0 if "failed" in found else 120.0)
@@ -138,42 +151,36 @@ def run(
         return found | _told(scratch / "journal", found)
 
 
-def _grow(
-    deployment: Deployment, load: Load, found: dict[str, Any], seconds: float, within: float, spread: float
-) -> None:
-    found["memory_mib"] = [used_mib()]
-    marks = found["marks"]
-    marks["one"] = _steady(seconds)
-    found["tokens_per_s_one"] = load.rate(*marks["one"])
-    for name, size in (("grow", 2), ("shrink", 1)):
-        begin = time.monotonic()
-        operation = deployment.scale(size)
-        try:
-            phase = operation.wait(within)
-        finally:
-            done = time.monotonic()
-            marks[name] = (begin, done)
-            history = [(state, moment - begin) for state, moment in operation.status().history]
-            entered = dict(reversed(history))
-            found[f"{name}_history"], found[f"{name}_s"] = history, done - begin
-            found[f"tokens_per_s_{name}"] = load.rate(begin, done)
-        found[f"{name}_phase"] = phase.phase
-        if phase.phase != "completed":
-            raise OperationFailed(f"{name}: {phase.phase}: {phase.error}")
-        voting = begin + entered.get("voting", done - begin)
-        marks[f"preparing {name}"] = (begin, voting)
-        marks[f"switch {name}"] = (voting, begin + _switched(entered, done - begin))
-        if size == 2:
-            marks["spread"] = (done, _moved(deployment, spread))
-            marks["two"] = _steady(seconds)
-            found |= {f"tokens_per_s_{each}": load.rate(*marks[each]) for each in ("spread", "two")}
-            found["spread_s"] = marks["spread"][1] - done
-            found["ratio"] = found["tokens_per_s_two"] / found["tokens_per_s_one"]
-            found["memory_mib"].append(used_mib())
-            found["moved_bytes"] = _bytes(deployment)  # by growing; shrinking moves experts back
-    marks["back"] = _steady(seconds / 2)
-    found["tokens_per_s_back"] = load.rate(*marks["back"])
-    found["memory_mib"].append(used_mib())
+def _change(deployment: Deployment, load: Load, found: dict[str, Any], name: str, size: int, within: float) -> None:
+    """Change the size and note when what happened; OperationFailed or DeadlineExpired when it does not complete."""
+    begin = time.monotonic()
+    operation = deployment.scale(size)
+    try:
+        phase = operation.wait(within)
+    finally:
+        done = time.monotonic()
+        history = [(state, moment - begin) for state, moment in operation.status().history]
+        entered = dict(reversed(history))
+        found["marks"][name] = (begin, done)
+        found[f"{name}_history"], found[f"{name}_s"] = history, done - begin
+        found[f"tokens_per_s_{name}"] = load.rate(begin, done)
+    found[f"{name}_phase"] = phase.phase
+    if phase.phase != "completed":
+        raise OperationFailed(f"{name}: {phase.phase}: {phase.error}")
+    voting = begin + entered.get("voting", done - begin)
+    found["marks"][f"preparing {name}"] = (begin, voting)
+    found["marks"][f"switch {name}"] = (voting, begin + _switched(entered, done - begin))
+
+
+def _spread(deployment: Deployment, load: Load, found: dict[str, Any], seconds: float, within: float) -> None:
+    """Wait until experts have moved to the new engine, and serve so for a while."""
+    begin = time.monotonic()
+    found["marks"]["spread"] = (begin, _moved(deployment, within))
+    found["marks"]["two"] = _steady(seconds)
+    found |= {f"tokens_per_s_{each}": load.rate(*found["marks"][each]) for each in ("spread", "two")}
+    found["spread_s"] = found["marks"]["spread"][1] - begin
+    found["ratio"] = found["tokens_per_s_two"] / found["tokens_per_s_one"]
+    found["moved_bytes"] = _bytes(deployment)  # by growing; shrinking moves experts back
 
 
 def _bytes(deployment: Deployment) -> int:
