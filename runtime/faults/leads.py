@@ -47,7 +47,7 @@ LEADS: Mapping[tuple[str, str], Lead] = {
     ),
     ("scale_up.new", "parting"): Lead(kind="exception", machine="scale_up.new", state="switching"),
     ("scale_down.coordinator", "recalling"): Lead(
-        kind="drop", machine="scale_down.removing", message="left", role="removing", seconds=150.0
+        kind="drop", machine="scale_down.removing", message="left", role="removing", seconds=75.0
     ),
     ("scale_down.remaining", "rejoining"): _LEAVES,
     ("scale_down.remaining", "resuming"): _LEAVES,
