@@ -64,11 +64,14 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether it is as it must be: a protocol holds in every run, a patch is refuted by its property."""
+        """Whether it is as it must be: a protocol holds in every run, a patch is refuted by its property.
+
+        What holds where it was explored need not be proved for all sizes, unless nothing was explored.
+        """
         if self.must:
             return self.must in self.refuted() or any(self.must in proof.told for proof in self.proofs)
         explored = not self.refuted() and all(run.complete for run in self.runs) and not self.never
-        return explored and all(proof.proved for proof in self.proofs)
+        return explored and (bool(self.runs) or all(proof.proved for proof in self.proofs))
 
     def refuted(self) -> dict[str, tuple[Run, Refutation]]:
         """Every refuted property with the run that gave the shortest trace."""
