@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from elasticfsm.compile import COORDINATOR, program
-from elasticfsm.protocol import Machine, State
+from elasticfsm.protocol import Guard, Machine, State
 
 from .cells import BESIDE, Cell
 
@@ -123,10 +123,32 @@ def _coordinator(cell: Cell, state: State) -> tuple[Outcome, ...]:
             return ("failed",)
         case "exception" | "kill":
             return ("aborted",) if len(slow) > 1 and _votes_later(cell) else slow
-        case "disk":  # a decision that cannot be written is not taken: undone before the commit, said after it
-            return ("aborted", "failed", "completed")
+        case "disk":
+            return _unwritten(cell)
         case _:
             return slow
+
+
+def _unwritten(cell: Cell) -> tuple[Outcome, ...]:
+    """The ends that are left when no step can write any more, here and later, and nothing else goes wrong."""
+    states = _machine(cell).states
+    seen, todo = set(), [cell.state]
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        writes = any(step.name == "journal.write" for step in states[name].steps)
+        todo += [way.target for way in states[name].leave if _open(way.guard, writes)]
+    outcomes: tuple[Outcome, ...] = ("aborted", "completed", "failed")
+    return tuple(word for word in outcomes if END.get(word, word) in seen)
+
+
+def _open(guard: Guard, writes: bool) -> bool:
+    """Whether a way is taken although nothing but the disk is broken."""
+    if guard.kind in ("failed", "done"):
+        return (guard.kind == "failed") == writes
+    return str(guard) not in ("any failed", "any lost", "any died", "answer impossible", "received cancel")
 
 
 def _votes_later(cell: Cell) -> bool:
