@@ -36,8 +36,8 @@ class Moving:
                 if mover.prompt:
                     self._enter(company, mover, beside, *mover.prompt)
             return
-        if self.views.prompt:
-            company = self.views.company(view, quiet=True)
+        if any(third.prompt for third in company.thirds):
+            company = company.quiet()
             if not company.whole() or not held_up(self.views, company):
                 return
         if self.world.operation:
@@ -48,7 +48,8 @@ class Moving:
         if one is not other:
             self._engine(company, other, one)
         for third in company.thirds:
-            self._peer(company, third)
+            if third.calls:
+                self._peer(company, third)
 
     def orders(self, boss: int) -> list[tuple[int, BossMove]]:
         """The moves of the coordinator, each with the number of the state to which it leads."""
@@ -81,7 +82,7 @@ class Moving:
     def _coordinator(self, company: Company) -> None:
         view = company.view
         for number, move in self.orders(view[0]):
-            if not _arrived(company, move):
+            if not self._arrived(company, move):
                 continue
             self.views.flag(move.bad, view, move.text)
             after = [self._told(number, move, place) for place in company.pair]
@@ -92,6 +93,22 @@ class Moving:
                         if company.pair[mine].known.outbox & bit:
                             taken = self._take(after[mine], bit)
                             self.views.add(number, taken, after[beside], view, f"coordinator: {move.text}")
+
+    def _arrived(self, company: Company, move: BossMove) -> bool:
+        """Whether what the coordinator looks for may have been sent."""
+        if not move.look:
+            return True
+        if move.look in ("any", "received"):
+            sent = self.views.sent[company.view[0]]
+            wanted = [(role, bit) for role, bit in move.sources if sent[role] & bit]
+            return bool(wanted) and company.some(lambda one: _sent(one, wanted))
+        alive = move.look == "all alive"
+        return company.every(
+            lambda one: (
+                (alive and not one.local.present)
+                or all(one.known.outbox & bit for role, bit in move.sources if role == one.role)
+            )
+        )
 
     def _take(self, number: int, bit: int) -> int:
         change = self.views.successors.change
@@ -205,8 +222,8 @@ class Moving:
     def _peer(self, company: Company, third: Place) -> None:
         """What a view becomes when an engine beside it sends to its peers."""
         boss, one, other = company.view
-        for _, move in third.known.open:
-            if move.peers and (move.takes < 0 or third.mail >> move.takes & 1):
+        for move in third.calls:
+            if move.takes < 0 or third.mail >> move.takes & 1:
                 told = [self.places.told(number, _messages(move), int(third.local.switched)) for number in (one, other)]
                 self.views.add(boss, told[0], told[1], company.view, f"a third engine: {move.text}")
 
@@ -222,15 +239,5 @@ def _bits(move: BossMove, role: str) -> list[int]:
     return [bit for source, bit in move.sources if source == role]
 
 
-def _arrived(company: Company, move: BossMove) -> bool:
-    """Whether what the coordinator looks for may have been sent."""
-    if not move.look:
-        return True
-    if move.look in ("any", "received"):
-        return company.some(lambda one: any(one.known.outbox & bit for bit in _bits(move, one.role)))
-    return company.every(
-        lambda one: (
-            (move.look == "all alive" and not one.local.present)
-            or all(one.known.outbox & bit for bit in _bits(move, one.role))
-        )
-    )
+def _sent(place: Place, sources: list[tuple[str, int]]) -> bool:
+    return any(role == place.role and place.known.outbox & bit for role, bit in sources)

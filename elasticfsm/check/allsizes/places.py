@@ -17,7 +17,8 @@ from elasticfsm.check.world import Local, World
 class Place:
     """One place. `mail`: the messages of peers in flight to it; `prompt`: a move that may be explored alone, if any.
 
-    `groups` are the instances that it has entered, oldest step first, of groups of which it is a member.
+    `calls` are the moves that send to peers; `groups` the instances that it has entered, oldest step first, of groups
+    of which it is a member.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Place:
     known: Known
     prompt: tuple[int, Move] | None
     groups: tuple[tuple[Group, str], ...]
+    calls: tuple[Move, ...]
 
 
 class Places:
@@ -93,7 +95,8 @@ class Places:
         role = self.world.tables.roles[local.role]
         known = self.successors.known[state]
         groups = tuple((group, steps[0]) for group, steps in known.view.items() if role in self.members[group[0]])
-        return Place(number, state, local, role, mail, known, self._alone(known), groups)
+        calls = tuple(move for _, move in known.open if move.peers)
+        return Place(number, state, local, role, mail, known, self._alone(known), groups, calls)
 
     def _alone(self, known: Known) -> tuple[int, Move] | None:
         """A move that may be explored alone whatever the other engines do: it enters a group, and has one outcome.

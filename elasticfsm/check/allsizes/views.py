@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elasticfsm.check.allsizes.places import Place, Places
 from elasticfsm.check.forget import Forget
@@ -35,6 +35,10 @@ class Company:
     def some(self, holds: Callable[[Place], bool]) -> bool:
         """Whether something may hold for some engine."""
         return any(map(holds, self.pair)) or any(map(holds, self.thirds))
+
+    def quiet(self) -> Company:
+        """The same without those that have something to do alone: all others wait for them."""
+        return replace(self, thirds=tuple([third for third in self.thirds if third.prompt is None]))
 
     def whole(self) -> bool:
         """Whether there may be an engine of every role."""
@@ -77,6 +81,7 @@ class Views:
         self.prompt = prompt and reduced
         self.found = Found()
         self.beside: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self.sent: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # by anybody of a role, so far
         self._fresh: deque[View] = deque()
         self._again: dict[View, None] = {}
 
@@ -95,6 +100,8 @@ class Views:
             return
         self.found.parents[view] = (parent, text)
         beside = self.beside[boss]
+        for engine in (self.places[one], self.places[other]):
+            self.sent[boss][engine.role] |= engine.known.outbox
         beside[one].add(other)
         beside[other].add(one)
         self._fresh.append(view)
@@ -115,13 +122,11 @@ class Views:
             return view
         return None
 
-    def company(self, view: View, quiet: bool = False) -> Company:
-        """A view and who may stand beside it; `quiet`: only such as have nothing to do alone."""
+    def company(self, view: View) -> Company:
+        """A view and who may stand beside it."""
         boss, one, other = view
         beside, met = self.beside[boss], self.places.met
         thirds = tuple([met[number] for number in beside[one] & beside[other]])
-        if quiet:
-            thirds = tuple([third for third in thirds if third.prompt is None])
         pair = (met[one], met[other])
         missing = [role for role in self.world.tables.roles if role not in (pair[0].role, pair[1].role)]
         return Company(view, pair, thirds, tuple(missing))
