@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -16,6 +16,8 @@ from elasticfsm.errors import Refused
 from elasticfsm.protocol import Step
 
 Mode = Literal["observe", "guard"]
+
+Fields = dict[str, Any]
 
 POINT_TO_POINT = frozenset({"send", "recv"})  # moves data between two engines; allowed in a step that means `await`
 
@@ -25,6 +27,9 @@ class Record(Protocol):
 
     def put(self, event: str, machine: str = "", /, **fields: object) -> None:
         """Notes an event."""
+
+    def note(self, event: str, machine: str, fields: Mapping[str, object], /) -> None:
+        """Notes an event whose fields never change: nothing is copied, for what happens many times a step."""
 
     def flush(self) -> None:
         """Writes what was noted."""
@@ -60,26 +65,20 @@ class Waiting(NamedTuple):
 class _Place:
     """Where a thread is: a step, how many of its collectives it has issued, and which one follows (or none)."""
 
-    __slots__ = ("count", "following", "issues", "label", "loops", "machine", "moves", "state", "step")
+    __slots__ = ("count", "following", "issues", "label", "loops", "machine", "moves", "said", "state", "step")
 
-    def __init__(self, machine: str, state: str, step: Step) -> None:
+    def __init__(self, machine: str, state: str, step: Step, said: dict[str, Fields]) -> None:
         meaning = step.meaning
         self.machine = machine
         self.state = state
         self.step = str(step)
+        self.said = said
         self.label = f"{meaning.kind}.{step.argument}"
         self.issues = tuple(meaning.issues)
         self.loops = meaning.repeats == "layers"
         self.moves = meaning.means == "await"
         self.count = 0
         self.following = self.issues[0] if self.issues else ""
-
-    def advance(self) -> None:
-        count, issues = self.count + 1, self.issues
-        if count > len(issues):
-            count = 1
-        self.count = count
-        self.following = issues[count] if count < len(issues) else issues[0] if self.loops else ""
 
     def unfinished(self) -> bool:
         return self.count != len(self.issues) and not (self.loops and self.count == 0)
@@ -109,11 +108,14 @@ class Monitor:
         self._places: dict[int, _Place] = {}
         self._entered: dict[tuple[str, str], deque[int]] = {}
         self._names: dict[str, str] = {}  # "dp.active" -> "active"
+        # What the journal says of a place's own collectives, by place and operation: made once a generation, for speed
+        self._said: dict[tuple[str, str, str], dict[str, Fields]] = {}
         self._attempts: dict[tuple[str, str], int] = {}  # (label, generation) of groups that were made anew
 
     def begin_step(self, machine: str, state: str, step: Step) -> None:
         """This thread is in a step from now on."""
-        self._places[get_ident()] = _Place(machine, state, step)
+        said = self._said.setdefault((machine, state, str(step)), {})
+        self._places[get_ident()] = _Place(machine, state, step, said)
 
     def end_step(self, succeeded: bool = True) -> None:
         """This thread's step is over; raises `Refused` when it succeeded without issuing all of its collectives."""
@@ -125,25 +127,35 @@ class Monitor:
         """`op` is about to be issued on `label` ("dp.active"); raises `Refused` (mode `guard`) if it must not be."""
         place = self._places.get(get_ident())
         if place is not None and place.label == label and place.following == op:
-            place.advance()
+            count, issues = place.count + 1, place.issues
+            if count > len(issues):
+                count = 1
+            place.count = count
+            place.following = issues[count] if count < len(issues) else issues[0] if place.loops else ""
         elif not (place is not None and place.moves and op in POINT_TO_POINT):
             self._refuse(place, label, op)
         entered = self._entered.get((label, op))
         if entered is None:
             entered = self._entered[label, op] = deque()
         entered.append(self._clock())
-        self._put("collective.before", place, label, op, "")
+        self._journal.note("collective.before", place.machine if place else "", self._fields(place, label, op))
 
     def after(self, label: str, op: str, error: BaseException | None = None) -> None:
         """The wait for `op` on `label` has ended, with that error if it failed."""
         entered = self._entered.get((label, op))
         if entered:
             entered.popleft()
-        self._put("collective.after", self._places.get(get_ident()), label, op, str(error) if error else "")
+        place = self._places.get(get_ident())
+        fields = self._fields(place, label, op)
+        if error is not None:
+            fields = fields | {"error": str(error)}
+        self._journal.note("collective.after", place.machine if place else "", fields)
 
     def renewed(self, label: str, attempt: int) -> None:
         """The group of that label is another one from now on: its events say `attempt`, and are counted from 0."""
         self._attempts[label, self.generations.get(label.rpartition(".")[2], "")] = attempt
+        for said in list(self._said.values()):
+            said.clear()
 
     def waiting(self) -> list[Waiting]:
         """What was entered and not left, oldest first; any thread may ask."""
@@ -156,18 +168,22 @@ class Monitor:
         op = place.following if place is not None else ""
         return f"{op} on {place.label}" if place is not None and op else ""
 
-    def _put(self, event: str, place: _Place | None, label: str, op: str, error: str) -> None:
+    def _fields(self, place: _Place | None, label: str, op: str) -> Fields:
         name = self._names.get(label)
         if name is None:
             name = self._names[label] = label.rpartition(".")[2]
         of = self.generations.get(name, "")
-        fields: dict[str, Any] = {"group": label, "op": op, "of": of, "error": error}
-        if (label, of) in self._attempts:
-            fields["attempt"] = self._attempts[label, of]
         if place is None:
-            self._journal.put(event, "", **fields)
-        else:
-            self._journal.put(event, place.machine, state=place.state, step=place.step, **fields)
+            return self._made(label, op, of)
+        found = place.said.get(op)
+        if found is None or found["of"] != of or found["group"] != label:
+            found = place.said[op] = {**self._made(label, op, of), "state": place.state, "step": place.step}
+        return found
+
+    def _made(self, label: str, op: str, of: str) -> Fields:
+        fields: Fields = {"group": label, "op": op, "of": of, "error": ""}
+        attempt = self._attempts.get((label, of))
+        return fields if attempt is None else {**fields, "attempt": attempt}
 
     def _refuse(self, place: _Place | None, label: str, op: str) -> None:
         violation = Violation(

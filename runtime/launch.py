@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, ClassVar, TypeVar
 
 from elasticfsm.errors import DeadlineExpired, EngineDied, RequestRefused
 
@@ -75,6 +75,7 @@ class Launcher:
     """
 
     keep: float = 0.0
+    module: ClassVar[str] = "elasticfsm"  # what `python -m` runs
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None, seats: Seats | None = None) -> None:
         self._logs = logs
@@ -92,7 +93,7 @@ class Launcher:
 
     def start(self, engine: str, address: str, operation: str) -> None:
         """Start `elasticfsm engine` in a process group of its own; its output goes to a log file. Does not wait."""
-        command = [sys.executable, "-m", "elasticfsm", "engine", "--join", address, "--operation", operation]
+        command = [sys.executable, "-m", self.module, "engine", "--join", address, "--operation", operation]
         command += ["--engine-id", engine, "--parent", str(os.getpid())]
         command += ["--keep", f"{self.keep:g}"] if self.keep else []
         log = self.log(engine)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from elasticfsm.embed import Monitor, Op, Program, Recorder
+from elasticfsm import journal, monitor, protocol
+from elasticfsm.embed import Machine, Monitor, Op, Program, Recorder
 from elasticfsm.errors import ElasticError
 
 TABLE = "vllm-0.33/scale_up"
@@ -22,6 +23,7 @@ SYNC = ("all_reduce", "dp.active", "sum")  # the step sync: the only event of an
 HEARD = frozenset({"answer work", "answer empty", "agreed pause", "received pause"})
 CALLS = 20_000
 REPEATS = 7
+PENDING = 250  # exchanges, until the journal is written: some dozens of steps
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -45,6 +47,9 @@ def run(venv: Path | None = None) -> list[Figure]:
         recorder = Recorder(directory, "engine0")
         found.append(Figure("monitor and journal kept in memory, per event", _monitor(recorder.put), "us"))
         found.append(Figure("journal written beside the work, per line", _journal(Path(directory)), "us"))
+        own = _own_monitor(Path(directory))
+        found.append(Figure("an engine's own monitor, per event, kept and not written", own, "us", 1))
+    found.append(Figure("machine of somebody else's engine, idle progress()", _progress(), "us", 1))
     found.append(Figure("import and register, off", _import("off"), "ms", 50))
     found.append(Figure("import and register, observe, no elastic engine", _import("observe"), "ms", 50))
     found.append(Figure("import of elasticfsm.embed", _fresh("import elasticfsm.embed"), "ms"))
@@ -72,6 +77,46 @@ def _monitor(sink: Callable[..., None] | None) -> float:
         watch.told("answer work")
 
     return per_call(sync) / 3
+
+
+class _Still:
+    """Hands of a host that has nothing to do."""
+
+    def start(self, step: str, op: Op) -> _Still:
+        return self
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> None:
+        return None
+
+
+def _progress() -> float:
+    """A prepared engine that waits for the decision: the state in which a host polls without end."""
+    machine = Machine(Program.load(TABLE), "existing", _Still(), Op("bench", 2, 3), clock=time.monotonic)
+    while machine.progress():
+        pass
+    return per_call(machine.progress)
+
+
+def _own_monitor(directory: Path) -> float:
+    """The mean over the two calls of a collective in a forward step; the journal's thread is not counted."""
+    kept = journal.Journal(directory, "engine2", "bench")
+    watch = monitor.Monitor("engine0", kept)
+    watch.begin_step("serving.engine", "stepping", protocol.Step("step.forward", "active"))
+
+    def exchange() -> None:
+        for op in ("all_gather", "reduce_scatter"):
+            watch.before("ep.active", op)
+            watch.after("ep.active", op)
+
+    times = []
+    for _ in range(REPEATS):
+        times.append(per_call(exchange, PENDING, 1) / 4)
+        kept.flush()  # as its thread does, beside the work
+    kept.close()
+    return statistics.median(times)
 
 
 def _journal(directory: Path) -> float:

@@ -154,10 +154,14 @@ def rescales(
 
 @app.command("soak")
 def soak(
-    count: Annotated[int, typer.Option(help="Changes of size in a row.", min=1)] = 200,
+    count: Annotated[int, typer.Option(help="Changes of size in a row.", min=0)] = 200,
     seed: Annotated[
         int | None, typer.Option(help="Of path and faults; without it one is drawn, and printed.", min=0)
     ] = None,
+    first: Annotated[
+        int, typer.Option(help="Begin with this one of the path: the same change, the same fault.", min=0)
+    ] = 0,
+    loop: Annotated[bool, typer.Option(help="Afterwards, 20 clients in a closed loop during 2, 4, 2, 3, 1.")] = True,
     timescale: Annotated[float, typer.Option(help="Every limit of time is multiplied by this.", min=0.05)] = 0.2,
     within: Annotated[float, typer.Option(help="Begin no change after so many seconds; 0: all of them.", min=0)] = 0.0,
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the report here, as JSON.")] = None,
@@ -171,11 +175,13 @@ def soak(
 
     chosen = seed if seed is not None else random.SystemRandom().randrange(1 << 16)
     typer.echo(f"seed {chosen}")
-    made = run(count, chosen, timescale, within or float("inf"), typer.echo)
+    made = run(count, chosen, timescale, within or float("inf"), typer.echo, first, loop)
     for slope in made.slopes:
         typer.echo(f"{slope.of:<32} {slope.begin:8.1f} at the begin, {slope.per_hundred:+.2f} per hundred rescales")
     for problem in (*made.problems, *made.loop_problems):
         typer.echo(problem)
+    if made.journals:
+        typer.echo(f"journals: {made.journals}")
     typer.echo(
         f"{made.rescales} rescales in {made.seconds:.0f} s: {made.outcomes}, faults {made.faults}; "
         f"{made.requests} requests on the path, {made.loop_requests} in the loop: {'ok' if made.ok else 'FAILED'}"
@@ -189,16 +195,23 @@ def soak(
 def step(
     json: Annotated[Path | None, typer.Option(callback=outputs.file, help="Write the figures here, as JSON.")] = None,
     venv: Annotated[Path | None, typer.Option(help="Also of vLLM, in the environment of tools/vllm-venv.")] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Serve for so long, watched and unwatched in turns; 0: leave it out.", min=0)
+    ] = 60.0,
 ) -> None:
-    """What an observed step costs somebody else's engine: monitor, journal, import; exit 1 if a bar is missed."""
+    """What monitor and journal cost: an event, a poll, an import, a forward step; exit 1 if a bar is missed."""
     import msgspec
 
     from elasticfsm.bench.step import run
 
     figures = run(venv)
+    if seconds:
+        from elasticfsm.runtime.bench.watched import figures_of, measure
+
+        figures += figures_of(measure(seconds))
     for figure in figures:
         bar = f"   below {figure.bar:g} {figure.unit}: {'missed' if figure.missed else 'kept'}" if figure.bar else ""
-        typer.echo(f"{figure.name:<52}{figure.value:>9.2f} {figure.unit}{bar}")
+        typer.echo(f"{figure.name:<60}{figure.value:>9.2f} {figure.unit}{bar}")
     if json is not None:
         json.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
     sys.exit(1 if any(figure.missed for figure in figures) else 0)

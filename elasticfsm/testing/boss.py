@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from elasticfsm.machine import build, select, start
@@ -19,6 +20,9 @@ class Unread:
     """A journal that nobody reads."""
 
     def put(self, event: str, machine: str = "", /, **fields: object) -> None:
+        """Forget it."""
+
+    def note(self, event: str, machine: str, fields: Mapping[str, object], /) -> None:
         """Forget it."""
 
     def flush(self) -> None:

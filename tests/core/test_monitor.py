@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import timeit
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ class Notes:
 
     def put(self, event: str, machine: str = "", /, **fields: object) -> None:
         self.events.append((event, machine, fields))
+
+    def note(self, event: str, machine: str, fields: Mapping[str, object], /) -> None:
+        self.put(event, machine, **fields)
 
     def flush(self) -> None:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,6 +43,10 @@ class Record:
         head = {"t": self._clock(), "engine": self._who, "operation": self.operation, "generation": self.generation}
         self.events.append({**head, "event": event, "machine": machine, **fields})
         self._heard(self._who, self.events[-1])
+
+    def note(self, event: str, machine: str, fields: Mapping[str, object], /) -> None:
+        """Notes an event."""
+        self.put(event, machine, **fields)
 
     def flush(self) -> None:
         """Everything is there already."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -164,6 +164,9 @@ def test_a_missing_adapter_is_an_error_before_anything_runs() -> None:
 
 class _Nowhere:
     def put(self, event: str, machine: str = "", /, **fields: object) -> None:
+        pass
+
+    def note(self, event: str, machine: str, fields: Mapping[str, object], /) -> None:
         pass
 
     def flush(self) -> None:
