@@ -67,12 +67,15 @@ def test_the_token_check_turns_red_when_two_experts_are_swapped(tmp_path):
     assert len(found["wrong"]) > 0
 
 
-def test_the_token_check_turns_red_when_a_rebalance_drops_an_update(tmp_path):
+def test_both_checks_turn_red_when_a_rebalance_drops_an_update(tmp_path):
     report = tmp_path / "report.json"
-    with demo("--path", "1,2", "--seconds", "3", "--break", "drop-update", "--json", str(report)) as run:
+    broken = ("--break", "drop-update", "--verify-experts")
+    with demo("--path", "1,2", "--seconds", "3", *broken, "--json", str(report)) as run:
         out, _ = run.communicate(timeout=165)
     assert run.returncode == 1, out
-    assert len(json.loads(report.read_text())["wrong"]) > 0
+    found = json.loads(report.read_text())
+    assert len(found["wrong"]) > 0
+    assert found["experts_checked"] > found["experts_wrong"] > 0  # nor do the checksums of experts let it pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -12,7 +12,7 @@ from elasticfsm.errors import ElasticError, PlacementError, TransferError
 from elasticfsm.runtime.experts.placement import Placement
 from elasticfsm.runtime.experts.placing import Loads, Placements
 from elasticfsm.runtime.experts.rebalance import Experts
-from elasticfsm.runtime.experts.state import ExpertState
+from elasticfsm.runtime.experts.state import ExpertState, Part, Staged
 from elasticfsm.runtime.weights.by_p2p import P2pTransfer
 from elasticfsm.runtime.weights.choice import Transfers
 
@@ -192,3 +192,21 @@ def test_steps_out_of_order_are_refused():
         Experts(state).fence("active")
     with pytest.raises(PlacementError, match="another model"):
         state.install(Placement.initial(LAYERS, EXPERTS + 1, 2, SLOTS))
+
+
+def test_a_layer_that_would_leave_an_expert_without_a_replica_is_not_put_in_place():
+    memory = Memory()
+    state = ExpertState("e0", memory, Transfers.only(P2pTransfer("e0")), lambda name: None, LAYERS, EXPERTS, SLOTS)
+    placement = Placement.initial(LAYERS, EXPERTS, 2, SLOTS, "op-1")
+    memory.fill(placement, 0)
+    state.install(placement)
+    before, routed = memory.up[0].clone(), dict(memory.routing)
+    lost = placement.row(0).copy()
+    lost[lost == 0] = 1
+    staged = [torch.zeros(8, 5), torch.zeros(6)]
+    state.target, state.pending, state.parts = placement, [0], [Part(0, lost, [], False)]
+    state.staged = [Staged(0, 1, staged)]
+    with pytest.raises(PlacementError, match="without a replica: 0/0"):
+        Experts(state).apply()
+    assert torch.equal(memory.up[0], before)
+    assert all(memory.routing[layer] is row for layer, row in routed.items())
