@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -76,6 +77,20 @@ class Scenario(msgspec.Struct, kw_only=True, frozen=True):
         return self.slots or min(config.num_experts, share + 2)
 
 
+class Seen(msgspec.Struct, kw_only=True, frozen=True):
+    """What the deployment had counted when it was closed; `counters` by engine id."""
+
+    bytes_moved: dict[str, int]
+    counters: dict[str, dict[str, int]]
+    refused: int
+    dropped: dict[str, int]
+    failed: list[str]
+
+    def total(self, name: str) -> int:
+        """What all engines counted under a name."""
+        return sum(each.get(name, 0) for each in self.counters.values())
+
+
 class Run:
     """The run of a scenario, step by step; `headline` says at any time where it stands."""
 
@@ -99,9 +114,43 @@ class Run:
 
     def execute(self) -> Report:
         """Run everything; blocks. Whatever happens, no process is left."""
-        begun = time.monotonic()
+        begun, scenario = time.monotonic(), self.scenario
+        with contextlib.closing(SocketDirectory()) as run:  # engines remove it if this process is killed
+            scratch = run.path
+            journal = scenario.journal or str(scratch / "journal")
+            self._console.print(f"starting {scenario.path[0]} engines with {scenario.model} ...", highlight=False)
+            with Deployment.start(scenario.model, scenario.path[0], self._options(journal, scratch)) as deployment:
+                workload = self._drive(deployment)
+                seen = Seen(
+                    bytes_moved=_moved(deployment),
+                    counters=dict(deployment.counters),
+                    refused=sum(deployment.violations.values()),
+                    dropped=deployment.status().dropped,
+                    failed=[deployment.failed] if deployment.failed else [],
+                )
+            streams = list(workload.streams)
+            wrong, checked, errors = self._check(streams, scratch)
+            journal_errors = self._validate(Path(journal))
+            layers = moved_layers.count(Path(journal), self.windows)
+        gaps = measure(streams, self.windows)
+        compare_pauses([each.forecast for each in self.operations], gaps)
+        failures = [*seen.failed, *(each.error for each in self.operations if each.error), *workload.errors, *errors]
+        return self._report(
+            seen,
+            streams,
+            seconds=time.monotonic() - begun,
+            wrong=wrong,
+            checked=checked,
+            gaps=gaps,
+            layers_moved=layers,
+            journal_errors=journal_errors,
+            errors=failures,
+        )
+
+    def _options(self, journal: str, scratch: Path) -> Options:
+        """How the deployment of this scenario runs."""
         scenario = self.scenario
-        options = Options(
+        return Options(
             slots=scenario.chosen_slots(self.config),
             transfer=scenario.transfer,
             eplb=scenario.eplb,
@@ -111,56 +160,37 @@ class Run:
             policy=Policy(kind=scenario.policy),
             verify_experts=scenario.verify_experts,
             largest=scenario.largest,
-            journal=scenario.journal,
+            journal=journal,
+            directory=str(scratch),
             faults=scenario.faults,
             device=scenario.device,
             dtype=scenario.dtype,
             max_tokens=scenario.max_tokens,
         )
-        with contextlib.closing(SocketDirectory()) as run:  # engines remove it if this process is killed
-            scratch = run.path
-            journal = scenario.journal or str(scratch / "journal")
-            options = msgspec.structs.replace(options, journal=journal, directory=str(scratch))
-            self._console.print(f"starting {scenario.path[0]} engines with {scenario.model} ...", highlight=False)
-            with Deployment.start(scenario.model, scenario.path[0], options) as deployment:
-                workload = self._drive(deployment)
-                moved = _moved(deployment)
-                counters = dict(deployment.counters)
-                refused = sum(deployment.violations.values())
-                dropped = deployment.status().dropped
-                failed = [deployment.failed] if deployment.failed else []
-            streams = list(workload.streams)
-            wrong, checked, errors = self._check(streams, scratch)
-            journal_errors = self._validate(Path(journal))
-            layers = moved_layers.count(Path(journal), self.windows)
+
+    def _report(self, seen: Seen, streams: Sequence[Stream], **found: Any) -> Report:
+        """What was seen of requests and engines, and what was `found` afterwards."""
+        scenario = self.scenario
         finished = [stream for stream in streams if stream.outcome == "finished"]
-        gaps = measure(streams, self.windows)
-        compare_pauses([each.forecast for each in self.operations], gaps)
         return Report(
             path=list(scenario.path),
             model=str(scenario.model),
             transfer=scenario.transfer,
-            seconds=time.monotonic() - begun,
             sent=len(streams),
             finished=len(finished),
             lost=len(streams) - len(finished),
             handed_over=sum(stream.handovers for stream in streams),
             tokens=sum(len(stream.tokens) for stream in streams),
-            wrong=wrong,
-            checked=checked,
             operations=self.operations,
-            gaps=gaps,
-            bytes_moved=moved,
+            bytes_moved=seen.bytes_moved,
             eplb=f"{scenario.eplb}, interval {scenario.eplb_interval}, window {scenario.eplb_window}",
-            layers_moved=layers,
-            rebalances_broken=sum(each.get("rebalances_broken", 0) for each in counters.values()),
-            experts_checked=sum(each.get("experts_checked", 0) for each in counters.values()),
-            experts_wrong=sum(each.get("experts_wrong", 0) for each in counters.values()),
-            refused_collectives=refused,
-            dropped=dropped,
+            rebalances_broken=seen.total("rebalances_broken"),
+            experts_checked=seen.total("experts_checked"),
+            experts_wrong=seen.total("experts_wrong"),
+            refused_collectives=seen.refused,
+            dropped=seen.dropped,
             journal=scenario.journal or "not kept",
-            journal_errors=journal_errors,
-            errors=[*failed, *(each.error for each in self.operations if each.error), *workload.errors, *errors],
+            **found,
         )
 
     # -- serving and scaling -----------------------------------------------------------------------------------
