@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from elasticfsm.check.world import Regime
+
+PAUSE = Path(__file__).parent / "pause.yaml"
 
 
 def test_a_mistake_is_refuted_by_the_property_that_it_breaks(mistake: str, mistakes: Any, explored: Any) -> None:
@@ -19,6 +24,16 @@ def test_the_protocol_without_a_mistake_holds(explored: Any, cancel: bool) -> No
     found = explored(sizes="2+1", cancel=cancel)
     assert found.complete
     assert not found.refuted
+
+
+@pytest.mark.parametrize("sizes", ["1", "2"])
+def test_an_engine_that_ends_an_operation_before_it_serves_again_breaks_nothing_but_the_service(
+    explored: Any, sizes: str
+) -> None:
+    how = {"of": PAUSE, "sizes": sizes, "regime": Regime(expiry="arbitrary")}
+    assert not explored(**how).refuted
+    hasty = explored({"at": "engine.working", "sends": ["stop", "serve"]}, **how)
+    assert set(hasty.refuted) == {"service_kept"}
 
 
 def test_every_property_has_a_mistake_that_it_refutes(mistakes: Any) -> None:
