@@ -46,7 +46,11 @@ Logs = Annotated[str, typer.Option(help="Lines for people (text), or one JSON ob
 Names = Annotated[str, typer.Option(help="Names of common metrics: elasticfsm_..., or vllm:...")]
 
 
+OF_THIS_PROCESS = {"resume", "http", "grace", "logs", "metric_names"}  # all else belongs to the deployment
+
+
 def serve(
+    ctx: typer.Context,
     model: Model = None,
     size: Annotated[int, typer.Option(help="Engines at the start.", min=1)] = 2,
     directory: Place = None,
@@ -76,8 +80,10 @@ def serve(
     metric_names: Names = "elasticfsm",
 ) -> None:
     """Serve a model until SIGTERM or Ctrl-C; `scale`, `status` and `cancel` reach it from another terminal."""
-    if resume is not None and (model is not None or directory is not None):
-        raise RequestRefused("--resume takes everything from its directory; leave --model and --directory out")
+    given = [name for name in ctx.params if name not in OF_THIS_PROCESS and _typed(ctx, name)]
+    if resume is not None and given:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise RequestRefused(f"--resume takes everything from its directory; leave {named} out")
     options = {
         "slots": slots,
         "largest": largest,
@@ -103,6 +109,12 @@ def serve(
         "names": one_of("--metric-names", metric_names, ("elasticfsm", "vllm")),
     }
     _run(model, size, resume or directory, options, resume=resume is not None, http=http, grace=grace, **words)
+
+
+def _typed(ctx: typer.Context, name: str) -> bool:
+    """Whether an option was given, with whatever value."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _run(model: Path | None, size: int, place: Path | None, options: dict[str, Any], **serving: Any) -> None:

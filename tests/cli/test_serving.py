@@ -109,6 +109,8 @@ def test_another_terminal_asks_scales_and_cancels_and_sigterm_ends_everything_in
     ("arguments", "said"),
     [
         (["serve", "--resume", "{}", "--model", "x"], "leave --model"),
+        (["serve", "--resume", "{}", "--size", "2", "--no-launch"], "leave --size, --launch out"),
+        (["serve", "--resume", "{}", "--grace", "5", "--http", "127.0.0.1:0"], "no deployment is recorded"),
         (["serve", "--resume", "{}"], "no deployment is recorded"),
         (["serve", "--size", "1", "--slots", "2", "--directory", "{}"], "too small"),
         (["serve", "--logs", "xml", "--directory", "{}"], "--logs xml"),
