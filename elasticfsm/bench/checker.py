@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from elasticfsm.check.allsizes.prove import PROVED, prove
 from elasticfsm.check.engine import explored
 from elasticfsm.check.plan import CANCEL
 from elasticfsm.check.verdict import run
@@ -39,6 +40,17 @@ class Verdict(msgspec.Struct, frozen=True):
     states: int
     seconds: float
     holds: bool
+
+
+class ForAll(msgspec.Struct, frozen=True):
+    """A proof for every size, in CPU seconds; `proved` and `not_proved` are properties."""
+
+    protocol: str
+    regime: str
+    views: int
+    seconds: float
+    proved: list[str]
+    not_proved: list[str]
 
 
 class Race(msgspec.Struct, frozen=True):
@@ -87,6 +99,7 @@ class Oracle(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct):
     """All figures."""
 
+    for_all: list[ForAll]
     verdicts: list[Verdict]
     races: list[Race]
     reaches: list[Reach]
@@ -103,6 +116,7 @@ def measure(names: list[str], repeats: int, within: float, tell: Tell) -> Report
     races = [race for race in RACES if race[0] in chosen]
     judged = [one for one in JUDGED_TWICE if one[0] in chosen] if spin.available() else []
     return Report(
+        for_all=[_for_all(name, tell) for name in chosen],
         verdicts=[found for name in chosen for found in _verdicts(name, tell)],
         races=[_race(*race, repeats=repeats, tell=tell) for race in races],
         reaches=[found for name in chosen for found in _reaches(name, within, tell)],
@@ -113,6 +127,14 @@ def measure(names: list[str], repeats: int, within: float, tell: Tell) -> Report
 def _regimes(name: str) -> list[Regime]:
     cancels = any((route.sender, route.message) == ("operator", "cancel") for route in program(name).routes)
     return [CALM, CANCEL] if cancels else [CALM]
+
+
+def _for_all(name: str, tell: Tell) -> ForAll:
+    tell(f"proof for all sizes of {name}")
+    proof = prove(program(name))
+    proved = [one for one, verdict in proof.verdicts.items() if verdict == PROVED]
+    rest = [one for one in proof.verdicts if one not in proved]
+    return ForAll(name, proof.regime, proof.views, proof.seconds, proved, rest)
 
 
 def _verdicts(name: str, tell: Tell) -> Iterator[Verdict]:

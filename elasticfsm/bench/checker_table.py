@@ -10,6 +10,7 @@ from elasticfsm.bench.checker import Report
 
 def show(report: Report, console: Console) -> None:
     """Prints one table for each kind of figure."""
+    console.print(_for_all(report))
     console.print(_verdicts(report))
     if report.races:
         console.print(_races(report))
@@ -22,6 +23,14 @@ def _table(title: str, *columns: str) -> Table:
     for column in columns:
         left = column in ("protocol", "sizes", "regime", "explored", "verdict", "largest", "the next one")
         table.add_column(column, justify="left" if left else "right", no_wrap=True)
+    return table
+
+
+def _for_all(report: Report) -> Table:
+    table = _table("Proofs for all sizes, CPU seconds", "protocol", "regime", "views", "seconds", "verdict")
+    for one in report.for_all:
+        verdict = f"not proved: {', '.join(one.not_proved)}" if one.not_proved else f"{len(one.proved)} proved"
+        table.add_row(one.protocol, one.regime, f"{one.views:,}", f"{one.seconds:.2f}", verdict)
     return table
 
 

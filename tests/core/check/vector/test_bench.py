@@ -19,6 +19,7 @@ def test_the_bench_measures_verdicts_both_explorers_sizes_and_spin(tmp_path: Pat
     done = CliRunner().invoke(app, ["bench", "check", "serving", "--repeats", "1", "--json", str(out)])
     assert done.exit_code == 0, done.output
     report = msgspec.json.decode(out.read_bytes(), type=checker.Report)
+    assert "no_deadlock" in report.for_all[0].proved and not report.for_all[0].not_proved
     assert [one.sizes for one in report.verdicts] == ["1", "2"] and all(one.holds for one in report.verdicts)
     assert report.races[0].states > 100 and report.races[0].plain > 0 and report.races[0].vector > 0
     assert report.reaches[0].sizes == checker.LADDER[1][-1] and not report.reaches[0].not_finished
