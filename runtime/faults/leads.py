@@ -46,6 +46,9 @@ LEADS: Mapping[tuple[str, str], Lead] = {
         kind="exception", machine="rebalance.main", state="stopping", role="removing", cancel=True
     ),
     ("scale_up.new", "parting"): Lead(kind="exception", machine="scale_up.new", state="switching"),
+    ("scale_up.coordinator", "releasing"): Lead(
+        kind="exception", machine="scale_up.coordinator", state="completing", role="coordinator"
+    ),
     ("scale_down.coordinator", "recalling"): Lead(
         kind="drop", machine="scale_down.removing", message="left", role="removing", seconds=75.0
     ),

@@ -66,9 +66,9 @@ def _led(cell: Cell, *where: str) -> tuple[Outcome, ...]:
     """The ends that these states of the own machine lead to when all is only late; other machines decide nothing."""
     if cell.machine.partition(".")[0] != cell.operation:
         return EITHER
-    ends = set().union(*(_ends(_machine(cell), state) for state in where)) or {"done", "aborted"}
+    ends = set().union(*(_ends(_machine(cell), state) for state in where))
     expected: tuple[Outcome, ...] = ("aborted", "completed") if cell.cancel else EITHER
-    return tuple(word for word in expected if END[word] in ends)
+    return tuple(word for word in expected if END[word] in ends) or ("failed",)
 
 
 def _ends(machine: Machine, state: str) -> set[str]:
@@ -116,17 +116,18 @@ def _exception(cell: Cell, state: State) -> tuple[Outcome, ...]:
 
 def _coordinator(cell: Cell, state: State) -> tuple[Outcome, ...]:
     """Before it has sent `vote` nobody can switch, so whatever stops it there is undone; afterwards engines decide."""
-    target = next((way.target for way in state.leave if way.guard.kind == "failed"), "")
-    slow = _led(cell, cell.state)
     match cell.kind:
-        case "exception" if target == "failed":
-            return ("failed",)
-        case "exception" | "kill":
-            return ("aborted",) if len(slow) > 1 and _votes_later(cell) else slow
         case "disk":
             return _unwritten(cell)
+        case "kill" if state.phase == "completing":  # what is decided the next one completes, whatever had failed
+            return ("completed",)
+        case "exception":
+            target = next((way.target for way in state.leave if way.guard.kind == "failed"), "")
+            left = _led(cell, target)
         case _:
-            return slow
+            left = _led(cell, cell.state)
+    stopped = cell.kind in ("kill", "exception") and len(left) > 1 and _votes_later(cell)
+    return ("aborted",) if stopped else left
 
 
 def _unwritten(cell: Cell) -> tuple[Outcome, ...]:
