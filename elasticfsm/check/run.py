@@ -12,6 +12,7 @@ from rich.console import Console
 from elasticfsm import language
 from elasticfsm.check.allsizes.prove import PROVED, Proof, prove
 from elasticfsm.check.coverage import gaps
+from elasticfsm.check.fair import fairly_ends
 from elasticfsm.check.faulty import limits_of, table, tasks_of
 from elasticfsm.check.move import Edge
 from elasticfsm.check.plan import Task, tasks
@@ -39,6 +40,7 @@ class Options:
     counterexamples: Path | None = None
     regime: Regime | None = None  # instead of the usual ones
     over: list[str] = field(default_factory=list)  # protocols, each in the place of the one whose name it bears
+    fair: bool = False  # whether every fair run ends, too
     all_sizes: bool = False  # the proofs for every size only, nothing is explored
 
     @property
@@ -214,6 +216,8 @@ def _check(one: Checked, options: Options, console: Console) -> None:
                 )
                 if found.complete or one.must in found.refuted:
                     break
+        if options.fair and one.program.coordinator:
+            _judge_fairness(found, task, options)
         one.runs.append(found)
         if not console.is_terminal:
             print(f"{label}: {found.states:,} states, {found.seconds:.1f} s", file=sys.stderr)
@@ -222,6 +226,13 @@ def _check(one: Checked, options: Options, console: Console) -> None:
         taken = {edge for found in one.runs for edge in found.edges}
         one.never, one.faulty, one.unseen = gaps(one.program, taken, thorough)
         one.unseen = [] if options.quick else one.unseen
+
+
+def _judge_fairness(found: Run, task: Task, options: Options) -> None:
+    refutation = fairly_ends(task.program, task.engines, task.regime, options.max_states)
+    found.properties = tuple(dict.fromkeys((*found.properties, "terminates")))
+    if refutation is not None:
+        found.refuted.setdefault("terminates", refutation)
 
 
 def _tasks(one: Checked, options: Options) -> list[Task]:

@@ -47,6 +47,9 @@ Rules = Annotated[bool, typer.Option("--rules", help="Explore what was tried for
 AllSizes = Annotated[
     bool, typer.Option("--all-sizes", help="Only what can be proved for every number of engines, without faults.")
 ]
+Fair = Annotated[
+    bool, typer.Option("--fair", help="Whether every fair run ends as well; with --unreduced: no run may be left out.")
+]
 Engine = Annotated[
     str, typer.Option("--engine", help="plain, vector (numpy), or auto: vector where there are many states.")
 ]
@@ -73,6 +76,7 @@ def check(
     rules: Rules = False,
     engine: Engine = "auto",
     all_sizes: AllSizes = False,
+    fair: Fair = False,
 ) -> None:
     """Explore every reachable interleaving of protocols; exit 1 if one is refuted or a patch is not.
 
@@ -92,7 +96,9 @@ def check(
     options = Options(list(sizes or []), not unreduced, quick, max_states, engine, counterexample)
     options.regime = regime_of(crash, loss, duplicate, failure, expiry, restart, strict)
     options.over = list(over or [])
-    options.all_sizes = all_sizes
+    options.all_sizes, options.fair = all_sizes, fair
+    if fair and options.reduced:
+        raise SpecError("--fair looks for runs that go on for ever, and a reduced graph lacks some: add --unreduced")
     if all_sizes and (options.sizes or options.regime or faulty):
         raise SpecError("--all-sizes is about every size and no fault: it goes with no --sizes, fault or --faulty")
     raise typer.Exit(check(list(specs or []), list(patch or []), options, as_json=json, faulty=faulty))
