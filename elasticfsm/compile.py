@@ -46,6 +46,7 @@ class Program(msgspec.Struct, frozen=True):
     facts: dict[str, str]
     leaks: tuple[str, ...] = ()
     suspends: tuple[str, ...] = ()
+    wishes: dict[str, str] = {}
 
     @property
     def coordinator(self) -> str:
@@ -88,7 +89,15 @@ def compile_protocol(protocol: Protocol, instead: dict[str, Protocol] | None = N
         facts={fact: name for part in parts for fact, name in vocabulary_at(part.vocabulary).facts.items()},
         leaks=tuple(dict.fromkeys(fact for part in parts for fact in vocabulary_at(part.vocabulary).leaks)),
         suspends=tuple(dict.fromkeys(fact for part in parts for fact in vocabulary_at(part.vocabulary).suspends)),
+        wishes=_wishes(parts, routes),
     )
+
+
+def _wishes(parts: list[Protocol], routes: tuple[Route, ...]) -> dict[str, str]:
+    """The wishes of all vocabularies that the environment of this program has."""
+    told = {route.message for route in routes if route.sender == "environment"}
+    every = {message: fact for part in parts for message, fact in vocabulary_at(part.vocabulary).wishes.items()}
+    return {message: fact for message, fact in every.items() if message in told}
 
 
 @cache

@@ -83,13 +83,15 @@ class Vocabulary(msgspec.Struct, forbid_unknown_fields=True):
     """spec/steps.yaml: every fact with the property that is refuted where it is missing, and every step.
 
     `leaks` are facts that must not hold any more when an operation has ended on an engine, `suspends` facts that may
-    hold then only for a while: the operation is not over before they are gone.
+    hold then only for a while: the operation is not over before they are gone. `wishes` are messages of the
+    environment, each with the fact that must be able to come of it.
     """
 
     facts: dict[str, str]
     steps: dict[str, StepMeaning]
     leaks: list[str] = []
     suspends: list[str] = []
+    wishes: dict[str, str] = {}
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):

@@ -35,6 +35,7 @@ PROPERTIES = (
     "exactly_once",
     "one_operation",
     "no_leak",
+    "wishes_met",
 )
 _MADE: dict[str, Vocabulary] = {}
 
@@ -52,6 +53,11 @@ def vocabulary(path: Path = SPEC / "steps.yaml") -> Vocabulary:
     for fact, name in loaded.facts.items():
         if name not in PROPERTIES:
             raise document.wrong(("facts", fact), f"expected one of {', '.join(PROPERTIES)}, found `{name}`")
+    for message, fact in loaded.wishes.items():
+        if fact_pattern(fact, loaded.facts) is None:
+            raise document.wrong(
+                ("wishes", message), f"unknown fact `{fact}`; `facts:` lists {', '.join(loaded.facts)}"
+            )
     for step, meaning in steps.items():
         _check_meaning(document, step, meaning, loaded.facts)
     return loaded
@@ -78,7 +84,7 @@ def extended(name: str, facts: dict[str, str], steps: dict[str, StepMeaning], do
     known = vocabulary_at(name)
     leaks = [*known.leaks, *(fact for fact, name in facts.items() if name == "no_leak")]
     suspends = [*known.suspends, *(fact for fact, name in facts.items() if name == "terminates")]
-    both = Vocabulary({**known.facts, **facts}, {**known.steps, **steps}, leaks, suspends)
+    both = Vocabulary({**known.facts, **facts}, {**known.steps, **steps}, leaks, suspends, known.wishes)
     for step, meaning in steps.items():
         _check_meaning(document, step, meaning, both.facts)
     return made(both)

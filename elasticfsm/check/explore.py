@@ -50,6 +50,10 @@ class Graph:
         """The numbers of all local states that stand in some state."""
         return {number for state in self.states for number in state[1:-1]}
 
+    def standing(self, numbers: set[int]) -> list[int]:
+        """The states in which some engine has one of these local states, in order."""
+        return [place for place, state in enumerate(self.states) if not numbers.isdisjoint(state[1:-1])]
+
     @cached_property
     def backward(self) -> paths.Backward:
         """The transitions sorted by target."""

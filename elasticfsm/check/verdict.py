@@ -13,6 +13,7 @@ from elasticfsm.check.facts import Facts, strip_all
 from elasticfsm.check.liveness import blocked, stranded, uncommitted
 from elasticfsm.check.move import Edge
 from elasticfsm.check.trace import Trace, trace_to
+from elasticfsm.check.wishes import unmet
 from elasticfsm.check.world import CALM, Regime, World
 from elasticfsm.compile import Program
 
@@ -89,12 +90,23 @@ def run(
         found.refuted[name] = Refutation(name, trace.lines(graph.world), len(trace.steps), trace=trace)
     if graph.world.operation and graph.complete:
         _judge_ends(graph, found, regime)
+    _judge_wishes(graph, found, regime)
     for ends in graph.ends.values():
         found.states_by_end[ends] = found.states_by_end.get(ends, 0) + 1
     for refutation in () if keep else found.refuted.values():
         refutation.trace = None
     found.seconds = time.perf_counter() - began
     return found
+
+
+def _judge_wishes(graph: Graph, found: Run, regime: Regime) -> None:
+    wrong = unmet(graph) if graph.complete and regime == CALM else None
+    if wrong is not None:
+        place, message, fact = wrong
+        trace = trace_to(graph, "wishes_met", place)
+        note = f"from here no `{message}` can lead to `{fact}`"
+        told = [*trace.lines(graph.world), f"   {note}"]
+        found.refuted["wishes_met"] = Refutation("wishes_met", told, len(trace.steps), note, trace)
 
 
 def _judge_ends(graph: Graph, found: Run, regime: Regime) -> None:
@@ -135,6 +147,7 @@ def applicable(program: Program, regime: Regime) -> tuple[str, ...]:
         names += ["no_leak"] if program.leaks else []
         names += ["service_kept", "decided_once", "in_doubt"] if regime.faults else []
     names += ["collective_order", "membership", "contracts"]
+    names += ["wishes_met"] if program.wishes and regime == CALM else []
     used = _asked(program)
     renames = any(step.means == "rename" for step in program.steps.values())
     for name in ("no_use_after_destroy", "no_transfer_at_switch", "placement", "coverage", "requests_kept"):

@@ -21,7 +21,7 @@ from elasticfsm.protocol import shipped
 
 from .compare import Row, compare
 
-UNSAID = ("terminates", "exactly_once", "one_operation", "no_leak")
+UNSAID = ("terminates", "exactly_once", "one_operation", "no_leak", "wishes_met")
 COLUMNS = ("protocol", "sizes", "regime", "SPIN", "ours", "states", "states", "reduced", "export", "spin+gcc", "run")
 
 

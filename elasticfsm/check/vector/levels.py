@@ -83,6 +83,17 @@ class Levels(Graph):
                 used.update(np.unique(column).tolist())
         return used
 
+    def standing(self, numbers: set[int]) -> list[int]:
+        """The states in which some engine has one of these local states, in order."""
+        wanted = np.array(sorted(numbers), np.intp)
+        found = np.zeros(len(self.found), bool)
+        for place in range(1, self.world.count + 1):
+            start = 0
+            for column in self.found.column(place):
+                found[start : start + len(column)] |= np.isin(column, wanted)
+                start += len(column)
+        return np.flatnonzero(found).tolist()
+
     def leaving(self, tags: int) -> list[int]:
         """The states out of which a transition with one of these tags leads, in order."""
         marked = np.zeros(len(self.found), bool)

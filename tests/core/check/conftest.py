@@ -70,6 +70,7 @@ MISTAKES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         {"regime": Regime(again=True)},
     ),
     "no_leak": ([{"at": "existing.retiring", "drop": "groups.destroy: retired"}], {"of": "scale_up"}),
+    "wishes_met": ([{"at": "engine.idle", "leave": {"received request": "idle"}}], {"of": "serving", "sizes": "2"}),
 }
 
 

@@ -42,6 +42,24 @@ def test_every_property_has_a_mistake_that_it_refutes(mistakes: Any) -> None:
     assert set(PROPERTIES) == set(mistakes)
 
 
+@pytest.mark.parametrize(
+    ("of", "edit"),
+    [
+        ("serving", {"at": "engine.idle", "leave": {"received request": "idle"}}),
+        ("rebalance", {"at": "main.resting", "leave": {"received due": "resting"}}),
+        ("rebalance", {"at": "main.counting", "leave": {"agreed spread": "resting"}}),
+    ],
+)
+@pytest.mark.parametrize("sizes", ["1", "2"])
+@pytest.mark.parametrize("engine", ["plain", "vector"])
+def test_a_wish_that_nobody_listens_to_is_refuted_by_nothing_else(
+    explored: Any, of: str, edit: dict[str, Any], sizes: str, engine: str
+) -> None:
+    found = explored(edit, of=of, sizes=sizes, engine=engine)
+    assert set(found.refuted) == {"wishes_met"}
+    assert not explored(of=of, sizes=sizes, engine=engine).refuted
+
+
 def test_a_protocol_that_commits_without_asking_splits(explored: Any) -> None:
     """Must-fail control: the coordinator aborts by its own decision, the engines commit by theirs."""
     hasty = {"at": "existing.settled", "leave": {"done": "retiring"}}
