@@ -183,7 +183,7 @@ def soak(
     if made.journals:
         typer.echo(f"journals: {made.journals}")
     typer.echo(
-        f"{made.rescales} rescales in {made.seconds:.0f} s: {made.outcomes}, faults {made.faults}; "
+        f"{made.rescales} rescales in {made.seconds:.0f} s: {made.outcomes}, faults {made.faults}, {made.met} met; "
         f"{made.requests} requests on the path, {made.loop_requests} in the loop: {'ok' if made.ok else 'FAILED'}"
     )
     if json is not None:

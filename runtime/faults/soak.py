@@ -41,13 +41,14 @@ class Slope(msgspec.Struct):
 
 
 class Soak(msgspec.Struct, kw_only=True):
-    """What came of it. `lost`: requests without exactly one good outcome, `wrong`: with a wrong token."""
+    """What came of it. Of the `faults` that waited, by kind, so many were `met`: not every path leads to each state."""
 
     seed: int
     first: int = 0
     rescales: int = 0
     outcomes: dict[str, int] = {}
     faults: dict[str, int] = {}
+    met: int = 0
     requests: int = 0
     problems: list[str] = []
     slopes: list[Slope] = []
@@ -152,6 +153,10 @@ class _Path:
             outcome = self._end(cell, operation)
         except ElasticError as error:
             return name, "undecided", [str(error), *feeder.stop(ANSWERS)]
+        if cell is not None and self._rig.post.claimed() is not None:
+            self._made.met += 1
+        elif cell is not None:
+            name += ", which nobody came to"
         self._rig.post.clear()
         self._outcomes[outcome] += 1
         problems = [] if outcome in ("completed", "aborted") else [f"{outcome}: {operation.record.error}"]
