@@ -15,7 +15,9 @@ from .model import Model
 from .padded import PaddedInputs, PaddedOutputs, padded_step
 from .routing import ExpertRouting
 
-_capturing = Once()  # one capture at a time, by the main loop or by the background thread
+# One capture at a time, by the main loop or by the background thread. cuBLAS has memory for each stream of a thread and
+# a graph keeps that of the stream on which it was recorded: nothing may run on that one beside its replays.
+_capturing, _trying = Once(), Once()
 
 
 class _Alone:
@@ -72,15 +74,13 @@ class StepGraph:
         The kernels run once before, on inputs that are all padding, without the group: nothing is loaded while
         recording. Nothing here waits for the device as a whole.
         """
+        self._try(model, inputs, outputs, cache, routing)
         stream = _capturing.get()
         stream.wait_stream(torch.cuda.current_stream())
-        blank = PaddedInputs(inputs.rows, inputs.blocks, inputs.scratch, model.device)
-        layers, experts = outputs.load.shape
-        spare = PaddedOutputs(inputs.rows, layers, experts, model.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
-            padded_step(model, blank, spare, cache, routing, _Alone(self.group.rank, self.group.size))
-            stream.synchronize()
+            # The memory of cuBLAS is not to be this graph's, which ends before the next one.
+            torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
             before = torch.cuda.memory_reserved()
             graph.capture_begin(capture_error_mode="thread_local")
             try:
@@ -90,6 +90,19 @@ class StepGraph:
         self.nbytes = max(0, torch.cuda.memory_reserved() - before)
         with self._lock:
             self._graph = graph
+
+    def _try(
+        self, model: Model, inputs: PaddedInputs, outputs: PaddedOutputs, cache: KVCache, routing: ExpertRouting
+    ) -> None:
+        """Run the step once, on inputs of its own that are filled on the same stream; blocks until it has ended."""
+        stream = _trying.get()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            blank = PaddedInputs(inputs.rows, inputs.blocks, inputs.scratch, model.device)
+            layers, experts = outputs.load.shape
+            spare = PaddedOutputs(inputs.rows, layers, experts, model.device)
+            padded_step(model, blank, spare, cache, routing, _Alone(self.group.rank, self.group.size))
+            stream.synchronize()
 
     @property
     def ready(self) -> bool:

@@ -80,8 +80,8 @@ class Lanes:
 
     A rate is measured when a way is used first: NIXL reads a few megabytes when it connects, NCCL times the rows of a
     layer. What was not measured yet counts as fast, so both ways are tried. `wish` overrules: "nixl", "p2p" or "auto".
-    While a rank prepares another generation no plan begins to move rows by NCCL: what is issued beside a capture on the
-    same device can end up in it.
+    While a rank prepares another generation no plan begins to move rows by NCCL: they would meet its rehearsal and its
+    capture on the device.
     """
 
     def __init__(self, state: ExpertState, wish: str, say: Callable[[str], None]) -> None:

@@ -15,8 +15,9 @@ from rich.console import Console
 from ...demo import scenario as demo
 from ...demo import tokens
 from ...demo.scenario import Run, Scenario
+from ...deployment import Deployment
 from ...models import PSALTER
-from . import growing, journal
+from . import growing, journal, stuck
 from .machine import copy_gbs, need_gpu
 
 MEMORY = "memory in MiB:"
@@ -50,7 +51,7 @@ def run(
             slots=slots,
         )
         going = Run(scenario, Console(quiet=True), live=False)
-        memory = Memory(going, gpus)
+        memory, why = Memory(going, gpus), Why(going)
         report = going.execute()
         journals = Path(folder)
         return {
@@ -77,6 +78,7 @@ def run(
             "memory_said": memory_said(journals, "e0"),
             "says": _says(journals),
             "logs": wrong_lines(journals),
+            "stuck": why.found,
             "notes": list(tokens.NOTES),
             "memory_mib": memory.seen,
         }
@@ -94,6 +96,21 @@ class Memory:
     def _look(self, size: int) -> None:
         self._steady(size)
         self.seen.append((size, used_mib()[: self._gpus]))
+
+
+class Why:
+    """What a change that did not complete hung on."""
+
+    def __init__(self, run: Run) -> None:
+        self.found: dict[str, Any] = {}
+        self._run = run
+        self._scale = run._scale
+        run._scale = self._look  # type: ignore[method-assign]
+
+    def _look(self, deployment: Deployment, before: int, after: int) -> None:
+        self._scale(deployment, before, after)
+        if self._run.operations[-1].phase != "completed":
+            self.found = stuck.describe(deployment)
 
 
 def used_mib() -> list[int]:
