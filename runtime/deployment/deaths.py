@@ -28,15 +28,23 @@ def watch(deployment: Deployment) -> None:
     for engine, status in sorted(exited, key=lambda each: each[1] >= 0):  # who was killed is the cause, and named first
         bury(deployment, engine, launcher.obituary(engine, status))
     silence = max(LEAST, SILENCE * deployment.options.timescale)
-    for engine in deployment.roster.silent(silence):
-        bury(deployment, engine, f"it was silent for {silence:g} s")
     hello = HELLO * deployment.options.timescale
+    for engine in deployment.roster.silent(silence):
+        limit = max(silence, hello) if _starts(deployment, engine) else silence
+        if engine in deployment.roster.silent(limit):
+            bury(deployment, engine, f"it was silent for {limit:g} s")
     for engine in deployment.roster.late(hello):
         if launcher.pid(engine) is not None:  # one that somebody else starts may come as late as the operation allows
             bury(deployment, engine, f"it did not announce itself within {hello:g} s")
     _fail_for_the_dead(deployment)
     if deployment.failed and not deployment.roster.lives(deployment.members):
         conclude(deployment)
+
+
+def _starts(deployment: Deployment, engine: str) -> bool:
+    """Whether an engine still loads what it needs: native libraries may hold up all its threads while they do that."""
+    member = deployment.roster.get(engine)
+    return member is not None and (member.status is None or member.status.role == "starting")
 
 
 def bury(deployment: Deployment, engine: str, reason: str) -> None:
