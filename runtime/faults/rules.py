@@ -153,7 +153,7 @@ def _open(guard: Guard, writes: bool) -> bool:
 
 
 def _votes_later(cell: Cell) -> bool:
-    """Whether a state of the coordinator that is still to come proposes the switch."""
+    """Whether the state of the coordinator that proposes the switch is still to come."""
     states = _machine(cell).states
     seen, todo = {cell.state}, [way.target for way in states[cell.state].leave]
     while todo:
@@ -161,4 +161,5 @@ def _votes_later(cell: Cell) -> bool:
         if name not in seen:
             seen.add(name)
             todo += [way.target for way in states[name].leave]
-    return any("vote" in states[name].sends for name in seen - {cell.state})
+    later = [states[name] for name in seen - {cell.state}]
+    return any("vote" in state.sends and state.phase == "committing" for state in later)
