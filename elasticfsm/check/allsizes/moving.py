@@ -7,6 +7,7 @@ from elasticfsm.check.allsizes.releasing import held_up, release
 from elasticfsm.check.allsizes.views import Company, View, Views
 from elasticfsm.check.coordinator import BossMove, boss_moves
 from elasticfsm.check.move import Move
+from elasticfsm.check.tables import OLD
 from elasticfsm.check.transition import Interrupted
 from elasticfsm.check.world import ABORTED, CALM, DONE
 
@@ -188,7 +189,8 @@ class Moving:
             bad.add("collective_order")
         if beside.known.closed >> generation & 0b101 == 1 and step.group != "standby":
             bad.add("no_use_after_destroy")
-        if (1 - generation, step.name) in beside.known.inside and step.group == "active":
+        gone = generation == OLD and beside.local.switched
+        if step.group == "active" and (gone or (1 - generation, step.name) in beside.known.waits):
             bad.add("membership")
         return bad
 
