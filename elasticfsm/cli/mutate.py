@@ -21,16 +21,18 @@ def mutate(
     ] = None,
     only: Annotated[str, typer.Option("--only", help="One kind of mutants, as in 'drop step'.")] = "",
     every: Annotated[int, typer.Option("--every", min=1, help="A sample: every so-manieth mutant.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the work.")] = 1,
     explained: Annotated[
         Path | None, typer.Option("--explained", help="A file of reasons for survivors; exit 1 if it differs.")
     ] = None,
 ) -> None:
     """Make every one-edit mutant of a protocol and check it; exit 1 if one survives that is not explained.
 
-    Mutants that lint refuses count as killed. Without --sizes an operation is run at 1+1, with a cancel too, and at
-    2+1; a protocol without operation by itself and inside the operations that stand on it. What differs only where
-    faults lead does not count. Takes minutes; --json lets it go on where it stopped.
+    Mutants that lint refuses count as killed. Without --sizes an operation is run at 1+1 and 2+1, with a cancel, with
+    one device queue, and with each kind of fault over simpler experts and engines; a protocol without operation by
+    itself and inside operations. What differs only where none of these runs come does not count. Takes minutes;
+    --json lets it go on where it stopped, and try first what refuted a mutant before the protocol was changed.
     """
     from elasticfsm.mutate.report import run
 
-    raise typer.Exit(run(spec, sizes, json, only, explained, every))
+    raise typer.Exit(run(spec, sizes, json, only, explained, every, jobs))

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from elasticfsm import language
 from elasticfsm.check.coverage import all_edges, gaps
 from elasticfsm.check.move import Edge
 from elasticfsm.check.verdict import Run, run
-from elasticfsm.check.world import CALM, Regime, sizes_of
+from elasticfsm.check.world import sizes_of
 from elasticfsm.compile import Program, compile_protocol
 from elasticfsm.errors import SpecError
 from elasticfsm.lint import lint
+from elasticfsm.mutate.meaning import digest, without
 from elasticfsm.mutate.mutants import Mutant, applied
-from elasticfsm.protocol import Protocol, find, load, parse, resolve, shipped
+from elasticfsm.mutate.stages import SIMPLER, Setting, Stage, stages_of
+from elasticfsm.protocol import Protocol, find, load, parse, resolve
 from elasticfsm.reading import Document, read
 from elasticfsm.steps import made
 
-LIMIT = 100_000  # states of a run; the protocols themselves stay below a fifth of that
-AHEAD = (4_000, 40_000)  # a longer run is looked at here first: most mistakes show early
+ENOUGH = 5_000  # states after which a run in which something is wrong need not go on
 ITSELF = "the protocol itself"
 VACUOUS = "vacuous"  # refused like a protocol with a way out that no run takes
 
@@ -44,24 +41,12 @@ class Judged:
     said: str = ""
     states: int = 0
     seconds: float = 0.0
+    meaning: str = ""
 
     @property
     def killed(self) -> bool:
         """Whether something refused or refuted it."""
         return self.how in ("killed", "lint", "refused")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One run that a mutant has to survive: by itself, or `inside` a protocol that stands on it."""
-
-    sizes: str
-    regime: Regime
-    limit: int
-    inside: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.sizes}, {self.regime}{f', inside {self.inside}' if self.inside else ''}"
 
 
 class Judge:
@@ -73,23 +58,35 @@ class Judge:
         self.file: language.File = parse(self.document)
         self.protocol: Protocol = resolve(self.file, self.document)
         self.program: Program = compile_protocol(self.protocol)
-        self.stages = stages_of(spec, self.program, sizes)
-        self.whole = {name: load(name) for name in dict.fromkeys(stage.inside for stage in self.stages) if name}
+        self.stages = stages_of(self.protocol, sizes)
+        self.settings = list(dict.fromkeys(stage.setting for stage in self.stages))
+        self.whole = {inside: load(inside) for inside, _ in self.settings if inside}
+        self.programs = {setting: self._in(setting, self.protocol) for setting in self.settings}
         self.seen: dict[str, str] = {digest(self.program): ITSELF}
         self._taken: dict[Stage, Run] = {}
-        self._never: dict[str, set[Edge]] = {}
+        self._never: dict[Setting, set[Edge]] = {}
 
-    def judge(self, mutant: Mutant) -> Judged:
-        """Judges a mutant by lint, then by the stages in their order, until something refutes it."""
+    @property
+    def key(self) -> str:
+        """Changes with the protocol, with what it is explored with, and with the runs."""
+        programs = " ".join(digest(program) for program in self.programs.values())
+        return f"{programs} {'; '.join(map(str, self.stages))}"
+
+    def judge(self, mutant: Mutant, first: str = "") -> Judged:
+        """Judges a mutant by lint, then by the stages in their order, until something refutes it.
+
+        `first` is the stage that refuted it before the protocol was changed: it is likely to do so again.
+        """
         began = time.process_time()
         judged = Judged(mutant.name, mutant.kind, "survived")
         protocol = self._changed(mutant, judged)
         if protocol is not None:
-            same = self.seen.setdefault(digest(compile_protocol(protocol)), mutant.name)
+            judged.meaning = digest(compile_protocol(protocol))
+            same = self.seen.setdefault(judged.meaning, mutant.name)
             if same != mutant.name:
                 judged.how, judged.said = "same", same
             else:
-                self._check(protocol, judged)
+                self._check(protocol, judged, first)
         judged.seconds = round(time.process_time() - began, 2)
         return judged
 
@@ -110,128 +107,65 @@ class Judge:
             return None
         return protocol
 
-    def _check(self, protocol: Protocol, judged: Judged) -> None:
-        edges: dict[str, set[Edge]] = {}
+    def _check(self, protocol: Protocol, judged: Judged, first: str) -> None:
+        programs = {setting: self._in(setting, protocol) for setting in self.settings}
+        taken: dict[Setting, set[Edge]] = {setting: set() for setting in self.settings}
         touched = False
-        programs = {name: self._inside(name, protocol) for name in dict.fromkeys(s.inside for s in self.stages)}
-        for stage in self.stages:
-            program, taken = programs[stage.inside], edges.setdefault(stage.inside, set())
-            base = self._base(stage)
-            unused = all_edges(base_program := self._inside(stage.inside, self.protocol)) - base.edges
-            if base.complete and _without(program, unused) == _without(base_program, unused):
-                taken |= base.edges
+        for stage in sorted(self.stages, key=lambda stage: str(stage) != first):
+            program, base = programs[stage.setting], self.base(stage)
+            if base.complete and self._alike(stage, program):
+                taken[stage.setting] |= base.edges
                 continue
             touched = True
-            found = explored(program, stage)
+            found = explored(program, stage, enough=not base.refuted)
             judged.states += found.states
-            taken |= found.edges
-            if found.refuted or not found.complete:
-                judged.how = "killed" if found.refuted else "unfinished"
-                judged.by, judged.at = sorted(found.refuted), str(stage)
+            taken[stage.setting] |= found.edges
+            wrong = set(found.refuted) - set(base.refuted)
+            if wrong or not found.complete:
+                judged.how = "killed" if wrong else "unfinished"
+                judged.by, judged.at = sorted(wrong), str(stage)
                 return
-        for name, taken in edges.items():
-            new = sorted(set(gaps(programs[name], taken, True)[0]) - self._vacuous(name))
+        for setting, edges in taken.items():
+            if setting[1]:
+                continue  # what is simpler has fewer ways out
+            new = sorted(set(gaps(programs[setting], edges, True)[0]) - self._vacuous(setting))
             if new:
                 judged.how, judged.by, judged.at = "killed", [VACUOUS], "all runs"
                 judged.said = " ".join(new[0])
                 return
-        judged.how = "survived" if touched and judged.kind != "drop deadline" else "beyond"  # nothing expires here
+        judged.how = "survived" if touched else "beyond"
 
-    def _inside(self, name: str, protocol: Protocol) -> Program:
-        return compile_protocol(self.whole[name], {self.spec: protocol}) if name else compile_protocol(protocol)
+    def _alike(self, stage: Stage, program: Program) -> bool:
+        """Whether a mutant differs only in what this run of the protocol never takes."""
+        mine = self.programs[stage.setting]
+        unused = all_edges(mine) - self.base(stage).edges
+        return without(program, unused, stage.regime) == without(mine, unused, stage.regime)
 
-    def _base(self, stage: Stage) -> Run:
+    def _in(self, setting: Setting, protocol: Protocol) -> Program:
+        inside, over = setting
+        simpler = {name: load(SIMPLER[name]) for name in over}
+        if inside:
+            return compile_protocol(self.whole[inside], {**simpler, self.protocol.name: protocol})
+        return compile_protocol(protocol, simpler)
+
+    def base(self, stage: Stage) -> Run:
         """The same run of the protocol without an edit."""
         if stage not in self._taken:
-            self._taken[stage] = explored(self._inside(stage.inside, self.protocol), stage)
+            self._taken[stage] = explored(self.programs[stage.setting], stage)
         return self._taken[stage]
 
-    def _vacuous(self, name: str) -> set[Edge]:
+    def _vacuous(self, setting: Setting) -> set[Edge]:
         """What these runs never take of the protocol itself, although larger ones may."""
-        if name not in self._never:
+        if setting not in self._never:
             taken: set[Edge] = set()
             for stage in self.stages:
-                taken |= self._base(stage).edges if stage.inside == name else set()
-            self._never[name] = set(gaps(self._inside(name, self.protocol), taken, True)[0])
-        return self._never[name]
+                taken |= self.base(stage).edges if stage.setting == setting else set()
+            self._never[setting] = set(gaps(self.programs[setting], taken, True)[0])
+        return self._never[setting]
 
 
-def explored(program: Program, stage: Stage) -> Run:
-    """One run, to the end if it is small, and otherwise in parts: what is refuted in the first need not go on."""
+def explored(program: Program, stage: Stage, enough: bool = False) -> Run:
+    """One run; what goes wrong early in a long one is `enough`."""
     engines = sizes_of(program, stage.sizes)
-    for limit in (*(ahead for ahead in AHEAD if ahead < stage.limit), stage.limit):
-        found = run(program, engines, stage.regime, limit=limit)
-        if found.complete or found.refuted:
-            return found
-    return found
-
-
-def stages_of(spec: str, program: Program, sizes: list[str] | None = None) -> list[Stage]:
-    """The runs that mutants of a protocol have to survive, the cheapest first."""
-    regimes = _regimes(program)
-    if sizes:
-        for size in sizes:
-            sizes_of(program, size)  # refused at once, not by the first mutant
-        return [Stage(size, regime, LIMIT) for regime in regimes for size in sizes]
-    if len(program.roles) > 1:
-        return [*(Stage("1+1", regime, LIMIT) for regime in regimes), Stage("2+1", CALM, LIMIT)]
-    fails = (
-        [Regime(failures=1)] if any(m.inside for m in program.machines.values()) else []
-    )  # it has a thread of its own
-    alone = [Stage(size, regime, LIMIT) for regime in (CALM, *fails) for size in ("1", "2")]
-    above = [name for name in shipped() if spec in load(name).over and _regimes(compile_protocol(load(name))) != [CALM]]
-    return [*alone, *(Stage("1+1", CALM, LIMIT, name) for name in above)]
-
-
-def _regimes(program: Program) -> list[Regime]:
-    cancels = any(route.sender == "operator" and route.message == "cancel" for route in program.routes)
-    return [CALM, Regime(cancel=True)] if cancels else [CALM]
-
-
-def digest(program: Program) -> str:
-    """Equal for programs that mean the same to the checker: names of files and of vocabularies do not count."""
-    return hashlib.sha256(msgspec.json.encode(_plain(program), order="deterministic")).hexdigest()[:16]
-
-
-def _without(program: Program, unused: set[Edge]) -> str:
-    """The digest of a program without ways out that a complete run of it never takes: they make no difference there."""
-    plain = _plain(program)
-    for name, machine in plain["machines"].items():
-        for state, entry in machine["states"].items():
-            entry["leave"] = [way for way in entry["leave"] if (name, state, way[0]) not in unused]
-    return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
-
-
-def _plain(program: Program) -> dict[str, Any]:
-    machines = {
-        name: {
-            "starts": machine.starts,
-            "first": machine.first,
-            "inside": machine.inside,
-            "holds": sorted(machine.holds),
-            "states": {
-                state.name: {
-                    "thread": state.thread if state.steps else "",
-                    "steps": [str(step) for step in state.steps],
-                    "sends": sorted(state.sends),
-                    "leave": [(str(way.guard), way.target) for way in state.leave],
-                    "serves": state.serves,
-                    "end": state.end,
-                    "forever": state.within == "forever",
-                }
-                for state in machine.states.values()
-            },
-        }
-        for name, machine in program.machines.items()
-    }
-    return {
-        "machines": machines,
-        "roles": program.roles,
-        "started": program.started,
-        "groups": program.groups,
-        "votes": sorted(program.votes),
-        "waves": program.waves,
-        "routes": sorted(str(route) for route in program.routes),
-        "steps": {name: msgspec.to_builtins(step) for name, step in sorted(program.steps.items())},
-        "facts": program.facts,
-    }
+    told = ENOUGH if enough else None
+    return run(program, engines, stage.regime, limit=stage.limit, engine=stage.engine, enough=told)

@@ -95,8 +95,9 @@ def _rules(file: language.File) -> Iterator[Mutant]:
 
 
 def _machine(role: str, machine: language.Machine) -> Iterator[Mutant]:
+    names = {name for _, name, _ in _states_of(role, machine)}
     for name, phase in machine.phases.items():
-        where = f"{role}.{name}"
+        where = f"{role}.{name} (phase)" if name in names else f"{role}.{name}"
         if phase.within and phase.within != "forever":
             yield Mutant("drop deadline", where, "no deadline", _within(role, name))
         for guard, target in phase.leave.items():

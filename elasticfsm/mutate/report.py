@@ -12,7 +12,13 @@ from elasticfsm.mutate.score import Score, explained_in, score, unexplained
 
 
 def run(
-    spec: str, sizes: list[str] | None, record: Path | None, kind: str, explained: Path | None, every: int = 1
+    spec: str,
+    sizes: list[str] | None,
+    record: Path | None,
+    kind: str,
+    explained: Path | None,
+    every: int = 1,
+    jobs: int = 1,
 ) -> int:
     """Judges all mutants, prints the report and returns the exit code: 1 if one survives that nobody has explained."""
     console = Console()
@@ -22,7 +28,7 @@ def run(
         def tell(count: int, left: int, judged: Judged) -> None:
             status.update(f"{spec}: {count} of {left}, {judged.name}: {judged.how}")
 
-        found = score(spec, record, kind, sizes, progress=tell, every=every)
+        found = score(spec, record, kind, sizes, progress=tell, every=every, jobs=jobs)
     show(console, found)
     if explained is None:
         for one in found.survivors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +12,8 @@ import msgspec
 import yaml
 
 from elasticfsm.errors import RequestRefused, SpecError
-from elasticfsm.mutate.judge import Judge, Judged, digest
+from elasticfsm.mutate.crew import judged_by
+from elasticfsm.mutate.judge import Judge, Judged
 from elasticfsm.mutate.mutants import KINDS, Mutant, mutants
 
 Progress = Callable[[int, int, Judged], None]
@@ -68,25 +69,36 @@ def score(
     chosen: set[str] | None = None,
     every: int = 1,
     progress: Progress | None = None,
+    jobs: int = 1,
 ) -> Score:
     """Judges every mutant of a protocol that `record` does not know yet, and writes each result there at once.
 
-    `every` takes a sample: every so-manieth mutant. Blocks for minutes. Raises `SpecError` for an unknown kind.
+    `every` takes a sample: every so-manieth mutant; `jobs` processes share the work. Blocks for minutes. Raises
+    `SpecError` for an unknown kind.
     """
     if kind and kind not in KINDS:
         raise SpecError(f"no mutants of the kind `{kind}`; expected one of: {', '.join(KINDS)}")
     judge = Judge(spec, sizes)
     wanted = list(mutants(judge.file, judge.protocol.vocabulary))[::every]
     wanted = [mutant for mutant in wanted if _wanted(mutant, kind, chosen)]
-    key = f"{digest(judge.program)} {' '.join(map(str, judge.stages))}"
-    known = _known(record, key)
-    left = [mutant for mutant in wanted if mutant.name not in known]
-    for count, mutant in enumerate(left, 1):
-        judged = known[mutant.name] = judge.judge(mutant)
-        _remember(record, key, judged)
+    known, before = _known(record, judge.key)
+    left = [(mutant, before.get(mutant.name, "")) for mutant in wanted if mutant.name not in known]
+    for count, judged in enumerate(judged_by(judge, left, jobs), 1):
+        known[judged.name] = judged
+        _remember(record, judge.key, judged)
         if progress is not None:
             progress(count, len(left), judged)
-    return Score(spec, [known[mutant.name] for mutant in wanted], whole=not kind and chosen is None and every == 1)
+    return Score(spec, told_once([known[mutant.name] for mutant in wanted]), not kind and chosen is None and every == 1)
+
+
+def told_once(judged: list[Judged]) -> list[Judged]:
+    """Of several that mean the same, judged by several processes, only the first counts."""
+    first: dict[str, str] = {}
+    told: list[Judged] = []
+    for one in judged:
+        same = first.setdefault(one.meaning, one.name) if one.meaning else one.name
+        told.append(one if same == one.name else replace(one, how="same", said=same))
+    return told
 
 
 def unexplained(found: Score, path: Path) -> list[str]:
@@ -120,16 +132,16 @@ def _wanted(mutant: Mutant, kind: str, chosen: set[str] | None) -> bool:
     return (not kind or mutant.kind == kind) and (chosen is None or mutant.name in chosen)
 
 
-def _known(record: Path | None, key: str) -> dict[str, Judged]:
-    """What a record says of the same protocol under the same runs; results of an older one are not used."""
+def _known(record: Path | None, key: str) -> tuple[dict[str, Judged], dict[str, str]]:
+    """What a record says of the same protocol under the same runs, and what refuted the mutants of an older one."""
     if record is None or not record.exists():
-        return {}
+        return {}, {}
     try:
         lines = [msgspec.json.decode(line, type=dict) for line in record.read_bytes().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        judged = [(line.get("key"), Judged(**line["judged"])) for line in lines]
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError, KeyError, TypeError) as error:
         raise RequestRefused(f"{record}: {error}; expected what --json wrote before, or give a new file") from None
-    known = [Judged(**line["judged"]) for line in lines if line.get("key") == key]
-    return {judged.name: judged for judged in known}
+    return {one.name: one for of, one in judged if of == key}, {one.name: one.at for _, one in judged}
 
 
 def _remember(record: Path | None, key: str, judged: Judged) -> None:

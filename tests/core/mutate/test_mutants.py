@@ -10,15 +10,17 @@ import msgspec
 import pytest
 
 from elasticfsm.errors import RequestRefused, SpecError
-from elasticfsm.mutate.judge import Judge
+from elasticfsm.mutate.judge import Judge, Judged
 from elasticfsm.mutate.mutants import KINDS, applied, mutants
-from elasticfsm.mutate.score import Score, explained_in, score, unexplained
-from elasticfsm.protocol import find, parse, shipped
+from elasticfsm.mutate.score import Score, explained_in, score, told_once, unexplained
+from elasticfsm.mutate.stages import stages_of
+from elasticfsm.protocol import find, load, parse, shipped
 from elasticfsm.reading import read
 
 EXPLAINED = Path(__file__).parents[2] / "mutants"
 TWICE = "engine.stepping: `step.forward: active` twice"  # harmless, as all engines do it
 NEVER = "engine.stepping: without `step.forward: active`"
+LOOP = "main.counting: `agreed spread` leads to counting"  # a rebalance is due, and its plan never comes
 SAMPLE = {"serving": 9, "rebalance": 40}  # every so-manieth mutant; `make mutate` judges all
 
 
@@ -46,6 +48,53 @@ def test_a_mutant_that_means_the_same_is_not_judged_again() -> None:
     mutant = next(one for one in mutants(judge.file) if one.name == TWICE)
     assert judge.judge(mutant).how == "survived"
     assert judge.judge(replace(mutant, what="the same by another name")).how == "same"
+
+
+def test_several_processes_tell_the_same_as_one() -> None:
+    one, several = (score("serving", kind="change target", sizes=["1"], jobs=jobs) for jobs in (1, 2))
+    told = [[(judged.name, judged.how, judged.by) for judged in found.judged] for found in (one, several)]
+    assert told[0] == told[1]
+    assert {how for _, how, _ in told[0]} >= {"lint", "killed"}
+
+
+def test_of_mutants_that_mean_the_same_only_the_first_counts() -> None:
+    judged = [Judged(name, "drop step", "survived", meaning="alike") for name in ("a", "b")]
+    assert [(one.name, one.how, one.said) for one in told_once(judged)] == [("a", "survived", ""), ("b", "same", "a")]
+
+
+def test_a_run_that_never_comes_to_the_edit_is_not_made_again() -> None:
+    judge = Judge("rebalance", ["1"])
+    mutant = next(one for one in mutants(judge.file) if one.name == "main.placing: `failed` leads to off")
+    judged = judge.judge(mutant)
+    assert (judged.how, judged.states) == ("beyond", 0)
+
+
+def test_the_run_that_refuted_a_mutant_before_is_tried_first() -> None:
+    judge = Judge("rebalance")
+    mutant = next(one for one in mutants(judge.file) if one.name == LOOP)
+    before = judge.judge(mutant)
+    assert (before.how, before.at) == ("killed", "1, fault-free")
+    later = Judge("rebalance").judge(mutant, "2, fault-free")
+    assert (later.how, later.at) == ("killed", "2, fault-free")
+
+
+def test_what_only_a_step_that_fails_inside_an_operation_shows_is_refuted() -> None:
+    judge = Judge("rebalance")
+    judge.stages = [stage for stage in judge.stages if stage.inside == "abstract/pausing" and stage.sizes == "1"]
+    mutant = next(
+        one for one in mutants(judge.file) if one.name == "main.confirming: `answer not_all` leads to confirming"
+    )
+    assert "good_end" in judge.judge(mutant).by
+
+
+def test_operations_are_judged_with_every_kind_of_fault() -> None:
+    for name in ("scale_up", "scale_down"):
+        regimes = [stage.regime for stage in stages_of(load(name))]
+        assert all(
+            any(getattr(one, kind) for one in regimes) for kind in ("crashes", "losses", "duplicates", "failures")
+        )
+        assert any(one.restart for one in regimes)
+        assert len(set(map(str, stages_of(load(name))))) == len(regimes)
 
 
 def test_an_unknown_kind_is_refused_with_those_that_exist() -> None:
