@@ -12,7 +12,7 @@ from elasticfsm.check.forget import Forget
 from elasticfsm.check.move import ENVIRONMENT
 from elasticfsm.check.reduce import Alone, symmetry
 from elasticfsm.check.search import Reached, search
-from elasticfsm.check.service import Service
+from elasticfsm.check.service import Judged, Service
 from elasticfsm.check.successors import Successors
 from elasticfsm.check.transition import Interrupted, Transition
 from elasticfsm.check.world import ABORTED, CALM, DONE, State, World
@@ -136,31 +136,39 @@ def _search(graph: Graph, limit: int | None, progress: Callable[[int], None] | N
 
 def look(graph: Graph, place: int, state: State, found: Sequence[Transition], alarmed: bool) -> None:
     """Judges a state by itself: invariants, agreement, ends, deadlock."""
-    known = graph.successors.known
-    ends = graph.world.end_of_boss(state[0])
-    if alarmed and graph.world.boss_interrupts(state[0]):
-        raise Interrupted
-    for number in state[1:-1]:
-        one = known[number]
-        ends |= one.end
-        if one.bad:
-            for name in one.bad:
-                graph.refuted.setdefault(name, (place, None))
-        if alarmed and one.alarm:
-            raise Interrupted
-    if graph.service is not None:
-        for name in graph.service.refuted(state):
-            graph.refuted.setdefault(name, (place, None))
-        if graph.service.end(state):
-            graph.good.append(place)
-    elif ends & DONE and ends & ABORTED:
-        graph.refuted.setdefault("agreement", (place, None))
+    ends = _judged(graph, place, state) if graph.service is not None else _looked(graph, place, state, alarmed)
     if not ends & 16:
         graph.ends[place] = ends
     if graph.world.regime.crashes or graph.world.regime.losses or graph.world.regime.expiry != "off":
         return  # then waiting for ever is judged by `good_end` and `service_kept`
     if not any(not transition.tag & ENVIRONMENT for transition in found) and not _rests(graph, state):
         graph.refuted.setdefault("no_deadlock", (place, None))
+
+
+def _judged(graph: Graph, place: int, state: State) -> int:
+    """Notes what is said of a state in which something may have gone wrong; returns how everybody stands."""
+    said = graph.service.judge(state) if graph.service is not None else Judged((), 0, False)
+    for name in said.refuted:
+        graph.refuted.setdefault(name, (place, None))
+    if said.good:
+        graph.good.append(place)
+    return said.ends
+
+
+def _looked(graph: Graph, place: int, state: State, alarmed: bool) -> int:
+    """The same where nothing goes wrong; raises `Interrupted` where a reduction was too bold."""
+    ends = graph.world.end_of_boss(state[0])
+    if alarmed and graph.world.boss_interrupts(state[0]):
+        raise Interrupted
+    for one in [graph.successors.known[number] for number in state[1:-1]]:
+        ends |= one.end
+        for name in one.bad:
+            graph.refuted.setdefault(name, (place, None))
+        if alarmed and one.alarm:
+            raise Interrupted
+    if ends & DONE and ends & ABORTED:
+        graph.refuted.setdefault("agreement", (place, None))
+    return ends
 
 
 def _rests(graph: Graph, state: State) -> bool:

@@ -248,11 +248,12 @@ class Successors:
         return gone or (1 - generation, step) in self.known[state[other + 1]].waits
 
     def _finds_out(self, state: State, who: int, generation: int) -> bool:
-        """Whether an engine that enters a group will only learn that it is broken: it was left, or a member died."""
-        world = self.world
-        if who not in world.members[OLD]:
+        """Whether an engine that enters a group only learns that it is broken: a member died, failed, or left."""
+        if who not in self.world.members[OLD]:
             return True
-        return any(world.locals[state[other + 1]].dead for other in world.members[generation])
+        return any(
+            self.known[state[other + 1]].closed >> generation & 0b100 for other in self.world.members[generation]
+        )
 
     def _release(self, state: State, place: Place, step: StepTable) -> list[tuple[State, Outcome | None]]:
         """Releases instances of a group as long as every member has entered the oldest one."""
