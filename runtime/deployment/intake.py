@@ -51,7 +51,7 @@ def _act(deployment: Deployment, engine: str, message: wire.Mail) -> None:
             _letter(deployment, message)
         case wire.Booted():
             deployment._has_booted(engine)
-        case wire.Retire():
+        case wire.Retire() if not deployment._closed:  # else the signal that ends it came before the message that does
             deployment.retirements.ask(engine, message.within)
         case wire.Failure():
             _failure(deployment, engine, message)

@@ -94,6 +94,7 @@ def test_another_terminal_asks_scales_and_cancels_and_sigterm_ends_everything_in
     assert ends == {"op-a": "aborted", "op-b": "aborted"}
     assert any("op-b: aborted" in line["message"] for line in lines)  # nothing is handed over silently
     assert [line for line in lines if line["level"] == "warning"] == []  # it is an ordinary end
+    assert not any(line["message"] == "asks to be removed" for line in lines)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert sorted(path.name for path in directory.iterdir()) == [
         "coordinator.lock",
