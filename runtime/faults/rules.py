@@ -72,13 +72,15 @@ def _led(cell: Cell, *where: str) -> tuple[Outcome, ...]:
 
 
 def _ends(machine: Machine, state: str) -> set[str]:
-    """The ends `done` and `aborted` that a state leads to."""
+    """The ends `done` and `aborted` that a state leads to; what completes goes back only after another fault."""
     seen, todo = set(), [state]
     while todo:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            todo += [way.target for way in machine.states[name].leave]
+            targets = [machine.states[way.target] for way in machine.states[name].leave]
+            back = machine.states[name].phase == "completing"
+            todo += [each.name for each in targets if not (back and each.phase == "aborting")]
     return seen & set(END.values())
 
 
