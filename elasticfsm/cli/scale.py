@@ -28,7 +28,7 @@ def scale(
     drain: Annotated[
         bool, typer.Option("--drain", help="Finish the requests of leaving engines instead of handing them over.")
     ] = False,
-    drain_timeout: Annotated[float, typer.Option(help="Seconds for that.", min=0.1)] = 120.0,
+    drain_timeout: Annotated[float | None, typer.Option(help="Seconds for that; default: 120.", min=0.1)] = None,
     operation: Annotated[str, typer.Option(help="Id of the operation; the same id again joins it.")] = "",
     directory: Annotated[Path | None, typer.Option(help="Directory of the deployment.")] = None,
     url: Annotated[str, typer.Option(help="Where it answers, instead.")] = "",
@@ -40,6 +40,8 @@ def scale(
     from elasticfsm.runtime.service.client import Client
     from elasticfsm.runtime.service.finding import find
 
+    if drain_timeout is not None and not drain:
+        raise RequestRefused("--drain-timeout is for --drain; give both, or neither")
     client, console = Client(find(directory, url)), Console()
     body: dict[str, Any] = {
         "new_data_parallel_size": size,
@@ -48,7 +50,7 @@ def scale(
         "dry_run": dry_run,
         "wait": False,
         "drain": drain,
-        "drain_timeout": drain_timeout,
+        "drain_timeout": drain_timeout or 120.0,
         "operation_id": operation,
     }
     answer = ask(client, "/scale_elastic_ep", body)

@@ -118,6 +118,7 @@ def test_another_terminal_asks_scales_and_cancels_and_sigterm_ends_everything_in
         (["serve", "--size", "2", "--engine", "a", "--directory", "{}"], "expected 2"),
         (["scale", "2", "--directory", "{}"], "no deployment is served from"),
         (["scale", "2", "--url", "http://127.0.0.1:1"], "does not answer"),
+        (["scale", "2", "--drain-timeout", "5", "--directory", "{}"], "--drain-timeout is for --drain"),
         (["cancel", "--directory", "{}"], "no deployment is served from"),
         (["status", "--url", "here"], "expected http://HOST:PORT"),
         (["status", "--url", "http://[::1"], "expected http://HOST:PORT"),
