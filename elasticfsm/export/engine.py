@@ -258,7 +258,8 @@ class Engine:
             yield both([f"INSIDE(me, {slot}) == 1", f"SOMEBODY_CLOSED({group[1]})"]), self._cut(slot, group[1])
 
     def _cut(self, slot: int, generation: str) -> list[str]:
-        return [f"fail(me, {slot})", f"close_side(me, {generation})"]
+        broken = f"closed[me] = closed[me] | (1 << (({generation}) + 2))"
+        return [f"fail(me, {slot})", f"close_side(me, {generation})", broken]
 
     def _act(self, slot: int, name: str, machine: Machine, state: State, step: Step) -> list[str]:
         """Every machine that waits for a full vote moves; then serving takes its answer. All in the same moment."""
@@ -337,4 +338,8 @@ class Engine:
                     current = f"switched[{who}] == {mine} && !MISS({who}, {joined})"
                     uses = either([self.say.inside(who, mine), *([current] if joined else [])])
                     users.append(f"{who} != me && {generation} == {mine} && ({uses})")
-        return [f"refute(no_use_after_destroy, {pending})", f"refute(no_use_after_destroy, {either(users)})"]
+        intact = f"!BROKEN(me, {generation})"
+        return [
+            f"refute(no_use_after_destroy, {pending})",
+            f"refute(no_use_after_destroy, {both([intact, either(users)])})",
+        ]

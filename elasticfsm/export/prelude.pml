@@ -10,6 +10,7 @@
 #define GENERATION(p) (((p) - 1) / 4)
 #define MEMBER(g, w)  ((((g) -> NEW_MEMBERS : OLD_MEMBERS) >> (w)) & 1)
 #define CLOSED(w, g)  ((closed[w] >> (g)) & 1)
+#define BROKEN(w, g)  ((closed[w] >> ((g) + 2)) & 1)    /* closed, and not on purpose */
 #define BOUNDARY(w)   (held[w] == 0)                  /* the main loop is between two foreground lists */
 #define MISS(w, x)    ((facts[w] & (x)) != (x))
 #define FRONT(w, p)   (PLACE(PENDING(w, 0)) == (p) -> OP(PENDING(w, 0)) : (PLACE(PENDING(w, 1)) == (p) -> OP(PENDING(w, 1)) : \
@@ -73,7 +74,7 @@ inline judge_order(me, g, p, op, standby) {
             :: else -> break
             od;
             refute(collective_order, entry_ != 0 && OP(entry_) != (op));
-            refute(no_use_after_destroy, !(standby) && CLOSED(w_, g))
+            refute(no_use_after_destroy, !(standby) && CLOSED(w_, g) && !BROKEN(w_, g))
         :: else
         fi;
         w_ = w_ + 1

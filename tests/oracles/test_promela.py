@@ -10,14 +10,15 @@ from typer.testing import CliRunner
 
 from elasticfsm.check.world import sizes_of
 from elasticfsm.cli import app
-from elasticfsm.compile import program
+from elasticfsm.compile import compile_protocol, program
 from elasticfsm.export import spin
 from elasticfsm.export.promela import promela
 from elasticfsm.patch import load_patch, patched
-from elasticfsm.protocol import shipped
+from elasticfsm.protocol import load, shipped
 
 from .compare import compare
 
+GROW = Path(__file__).parent.parent / "core" / "check" / "grow.yaml"
 needs_spin = pytest.mark.skipif(not spin.available(), reason="SPIN or gcc is missing: tools/system-packages spin gcc")
 
 
@@ -63,6 +64,13 @@ def test_the_command_writes_a_file_and_refuses_a_size_that_does_not_fit(tmp_path
 def test_spin_stores_the_states_that_we_reach_and_reaches_our_verdicts() -> None:
     row = compare("serving", program("serving"), "2", False, limit=1000)
     assert row.spin.complete and row.spin.states == row.states == 57
+    assert not row.disagree and not row.spin.refuted
+
+
+@needs_spin
+def test_spin_stores_the_states_that_we_reach_where_a_member_closes_its_side_of_a_group() -> None:
+    row = compare("grow", compile_protocol(load(GROW)), "1+1", True, limit=20_000)
+    assert row.spin.complete and row.spin.states == row.states > 8_000
     assert not row.disagree and not row.spin.refuted
 
 
