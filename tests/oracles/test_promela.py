@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def test_spin_stores_the_states_that_we_reach_and_reaches_our_verdicts() -> None
 
 
 @needs_spin
+@pytest.mark.skipif(not os.environ.get("ELASTICFSM_DEEP"), reason="make check-deep")
 def test_spin_stores_the_states_that_we_reach_where_a_member_closes_its_side_of_a_group() -> None:
     row = compare("grow", compile_protocol(load(GROW)), "1+1", True, limit=20_000)
     assert row.spin.complete and row.spin.states == row.states > 8_000
