@@ -54,7 +54,7 @@ def endless(graph: Graph) -> Refutation | None:
     @cache
     def edges(place: int) -> Sequence[Edge]:
         found = graph.successors.all(graph.states[place])
-        return [Edge(index[one.target], *_fair(one, unfair)) for one in found]
+        return [Edge(index[one.target], *owed(one, unfair)) for one in found]
 
     component = fair_component(range(len(graph.states)), edges, goals)
     if component is None:
@@ -65,14 +65,13 @@ def endless(graph: Graph) -> Refutation | None:
     return Refutation("terminates", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note, trace)
 
 
-def _fair(step: Transition, unfair: int) -> tuple[object, bool]:
+def owed(step: Transition, unfair: int) -> tuple[object, bool]:
     """The class of fairness of a step, and whether it is strong; None for what nobody owes us."""
     move = step.move
     if step.tag & unfair:
         return None, False
     if isinstance(move, BossMove):
-        guard = bool(move.look or step.tag & EXPIRED)
-        return ("coordinator", move.edges if guard else ()), guard
+        return ("coordinator", move.edges), bool(move.edges)
     if move.verb == "guard":
         return (step.who, move.machine, move.edges or move.text), True
     return (step.who, move.machine), False
