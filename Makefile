@@ -27,7 +27,7 @@ check: install  ## explore every shipped protocol and every faulty one
 	$(BIN)/elasticfsm check
 
 check-deep: install  ## the checker's own tests at sizes that take minutes each: explorers, reductions, faults, rules of the switch
-	ELASTICFSM_DEEP=1 $(BIN)/python -m pytest tests/core/check tests/runtime/faults --timeout 3600
+	ELASTICFSM_DEEP=1 $(BIN)/python -m pytest tests/core/check tests/oracles tests/runtime/faults --timeout 3600
 
 mutate: install  ## one-edit mistakes in the shipped protocols are made and checked (about 50 CPU minutes; goes on where it stopped; EVERY=8: a sample)
 	@mkdir -p .mutants
