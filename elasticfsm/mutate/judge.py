@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from elasticfsm import language
 from elasticfsm.check.coverage import all_edges, gaps
+from elasticfsm.check.fair import fairly_ends
 from elasticfsm.check.move import Edge
+from elasticfsm.check.starving import steps_go_on
 from elasticfsm.check.verdict import Run, run
 from elasticfsm.check.world import sizes_of
 from elasticfsm.compile import Program, compile_protocol
@@ -121,7 +123,7 @@ class Judge:
             judged.states += found.states
             taken[stage.setting] |= found.edges
             wrong = set(found.refuted) - set(base.refuted)
-            if wrong or not found.complete:
+            if wrong or not (found.complete or stage.fair):
                 judged.how = "killed" if wrong else "unfinished"
                 judged.by, judged.at = sorted(wrong), str(stage)
                 return
@@ -167,5 +169,21 @@ class Judge:
 def explored(program: Program, stage: Stage, enough: bool = False) -> Run:
     """One run; what goes wrong early in a long one is `enough`."""
     engines = sizes_of(program, stage.sizes)
+    if stage.fair:
+        return _fair(program, stage, engines)
     told = ENOUGH if enough else None
     return run(program, engines, stage.regime, limit=stage.limit, engine=stage.engine, enough=told)
+
+
+def _fair(program: Program, stage: Stage, engines: dict[str, int]) -> Run:
+    """Explored without reductions; where that is too much nothing is said. All ways out may matter."""
+    look = steps_go_on if stage.inside else fairly_ends
+    try:
+        found, complete = look(program, engines, stage.regime, stage.limit), True
+    except SpecError:
+        found, complete = None, False
+    refuted = {} if found is None else {found.property: found}
+    told = Run(program.name, stage.sizes, str(stage), 0, 0, 0.0, False, complete, (), refuted, all_edges(program))
+    for refutation in refuted.values():
+        refutation.trace = None
+    return told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from elasticfsm.check.world import CALM, Regime
@@ -33,6 +33,7 @@ class Stage:
     regime: Regime
     inside: str = ""
     over: tuple[str, ...] = ()
+    fair: bool = False  # fair runs are looked for that never end, inside an operation of its own that never step again
 
     @property
     def engine(self) -> str:
@@ -53,7 +54,7 @@ class Stage:
     def __str__(self) -> str:
         inside = f", inside {self.inside}" if self.inside else ""
         over = f", over {', '.join(SIMPLER[name] for name in self.over)}" if self.over else ""
-        return f"{self.sizes}, {self.regime}{inside}{over}"
+        return f"{self.sizes}, {self.regime}{inside}{over}{', fair runs' if self.fair else ''}"
 
 
 Setting = tuple[str, tuple[str, ...]]
@@ -79,7 +80,8 @@ def _of_operation(protocol: Protocol, program: Program, regimes: list[Regime]) -
     faults = [Stage(one, regime, over=simpler) for regime in FAULTS if not regime.cancel or _cancels(program)]
     calm, *cancelled = (Stage(one, regime) for regime in regimes)
     queue = Stage(one, Regime(device="in_order"))
-    return [calm, *faults[:1], queue, Stage(more, CALM), *faults[1:2], *cancelled, *faults[2:]]
+    fair = [replace(stage, fair=True) for stage in faults[:1] if stage.regime.cancel]
+    return [calm, *faults[:1], *fair, queue, Stage(more, CALM), *faults[1:2], *cancelled, *faults[2:]]
 
 
 def _inside(name: str) -> list[Stage]:
@@ -88,6 +90,7 @@ def _inside(name: str) -> list[Stage]:
     if name in AROUND:
         around = AROUND[name]
         over = tuple(other for other in SIMPLER if other in load(around).over and other != name)
+        found += [Stage("1", Regime(failures=1), around, over, fair=True)]
         found += [Stage(size, regime, around, over) for regime in (CALM, Regime(failures=1)) for size in ("1", "2")]
     above = [other for other in shipped() if name in load(other).over and _cancels(compile_protocol(load(other)))]
     found += [Stage("1+1", CALM, other) for other in above]
