@@ -73,7 +73,7 @@ class NixlTransfer:
         self._described: set[str] = set()  # regions that peers may be connecting to
         self._dead: set[str] = set()  # agents that failed once; their engines come back under another name
         self.agent: Any = self._new_agent()
-        self._pump = Pump(self._progress, f"nixl-pump-{engine}")
+        self._pump = Pump(self.pump, f"nixl-pump-{engine}")
 
     def _new_agent(self) -> Any:
         api = self._api
@@ -142,11 +142,7 @@ class NixlTransfer:
             self._tensors.pop(region, None)
 
     def pump(self) -> None:
-        """See Transfer.pump. Leaves it to the thread where that runs: over TCP one look may copy gigabytes."""
-        if not self._pump.running:
-            self._progress()
-
-    def _progress(self) -> None:
+        """See Transfer.pump."""
         if not self.lock.acquire(blocking=False):
             return  # whoever holds the lock makes progress
         try:

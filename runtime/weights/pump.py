@@ -18,11 +18,6 @@ class Pump:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
-    @property
-    def running(self) -> bool:
-        """Whether the thread is there."""
-        return self._thread is not None
-
     def start(self) -> None:
         """Begin, if it is not running."""
         if self._thread is None:
