@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elasticfsm import language
 from elasticfsm.check.coverage import all_edges, gaps
@@ -153,7 +153,10 @@ class Judge:
     def base(self, stage: Stage) -> Run:
         """The same run of the protocol without an edit."""
         if stage not in self._taken:
-            self._taken[stage] = explored(self.programs[stage.setting], stage)
+            found = explored(self.programs[stage.setting], stage)
+            if stage.fair:  # the ways that it takes are those of the same run without fairness
+                found.edges = self.base(replace(stage, fair=False)).edges
+            self._taken[stage] = found
         return self._taken[stage]
 
     def _vacuous(self, setting: Setting) -> set[Edge]:
@@ -176,14 +179,14 @@ def explored(program: Program, stage: Stage, enough: bool = False) -> Run:
 
 
 def _fair(program: Program, stage: Stage, engines: dict[str, int]) -> Run:
-    """Explored without reductions; where that is too much nothing is said. All ways out may matter."""
+    """Explored without reductions; where that is too much nothing is said."""
     look = steps_go_on if stage.inside else fairly_ends
     try:
         found, complete = look(program, engines, stage.regime, stage.limit), True
     except SpecError:
         found, complete = None, False
     refuted = {} if found is None else {found.property: found}
-    told = Run(program.name, stage.sizes, str(stage), 0, 0, 0.0, False, complete, (), refuted, all_edges(program))
+    told = Run(program.name, stage.sizes, str(stage), 0, 0, 0.0, False, complete, (), refuted)
     for refutation in refuted.values():
         refutation.trace = None
     return told
