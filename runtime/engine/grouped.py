@@ -35,15 +35,13 @@ def run_grouped_experts(hidden: Tensor, weights: Tensor, slots: Tensor, gate_up:
     """As `run_local_experts`, without a look at the data from the host, so that it can be captured.
 
     Every choice takes part, [tokens * top_k] rows sorted by slot; those that live elsewhere come last and are left out
-    of the products, but for one: the last slot takes a row that is not its own rather than that all slots be empty. The
-    sum over a token's choices is in float32 and in a fixed order.
+    of the products. The sum over a token's choices is in float32 and in a fixed order.
     """
     here, top_k = gate_up.shape[0], slots.shape[1]
     flat = slots.flatten()
     mine = (flat >= 0) & (flat < here)
     keys, order = torch.sort(torch.where(mine, flat, here), stable=True)
     ends = torch.searchsorted(keys, torch.arange(here, device=keys.device), right=True).to(torch.int32)
-    ends[-1:].clamp_(min=1)
     rows = hidden[order // top_k]
     gate, up = grouped_mm(rows, gate_up, ends).chunk(2, dim=-1)
     out = grouped_mm(F.silu(gate) * up, down, ends).float()
