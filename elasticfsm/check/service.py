@@ -110,10 +110,12 @@ class Service:
         gone = boss.down and not self.world.regime.restart
         if not gone and (boss.down or end == RUNNING):
             return False
-        if signs & RUNNING and (not gone or signs & BUSY):
+        mourned = self._mourned(number, signs)
+        left = gone or (mourned and end == OTHER_END)  # nobody will tell them anything: the whole deployment ends
+        if signs & RUNNING and (not left or signs & BUSY):
             return False
         failed = signs & FAILED or (not gone and end == OTHER_END and not boss.spent[FAILURE])
-        return self._mourned(number, signs) or (not failed and self._whole(signs))
+        return mourned or (not failed and self._whole(signs))
 
     def _whole(self, signs: int) -> bool:
         """Whether one generation serves: all its members live and use it, and nobody uses the other."""

@@ -18,6 +18,8 @@ from elasticfsm.errors import SpecError
 from elasticfsm.protocol import load
 from elasticfsm.steps import SPEC
 
+from .differential import composed
+
 deep = pytest.mark.skipif(not os.environ.get("ELASTICFSM_DEEP"), reason="make check-deep")
 CHEAP = 20_000  # states of a cell of the table that `make test` explores again
 REGIMES = (
@@ -49,6 +51,17 @@ def judged(program: Program, sizes: str, regime: Regime, **how: Any) -> tuple[An
     return set(graph.refuted), lost is None, blocked(graph) is None, len(graph.good) > 0
 
 
+@pytest.fixture
+def explored_scale() -> Any:
+    """Explores a shipped protocol after an edit, at 1+1, where one step fails."""
+
+    def explore(name: str, edit: dict[str, Any], engine: str) -> Any:
+        whole = composed(name, edit, over=("abstract/busy", "abstract/still"))
+        return run(whole, sizes_of(whole, "1+1"), Regime(expiry="arbitrary", failures=1), engine=engine)
+
+    return explore
+
+
 @pytest.mark.parametrize("regime", REGIMES, ids=str)
 def test_plain_and_vector_reach_the_same_states_when_something_goes_wrong(regime: Regime) -> None:
     program = small()
@@ -68,24 +81,56 @@ def test_reductions_hide_nothing_that_goes_wrong(rule: str, regime: Regime) -> N
     assert judged(program, "1+1", regime) == judged(program, "1+1", regime, reduced=False)
 
 
-@pytest.mark.parametrize("name", ["scale_up", "scale_down"])
-def test_shipped_protocols_survive_one_death_at_any_moment(name: str) -> None:
+ONE = Regime(expiry="arbitrary", crashes=1)
+EACH = (  # what a shipped protocol survives at 1+1
+    ONE._replace(restart=True),
+    ONE._replace(losses=1, duplicates=1),
+    Regime(expiry="arbitrary", failures=1),
+)
+
+
+def holds(name: str, sizes: str, regime: Regime, engine: str = "auto") -> int:
+    """Explores a shipped protocol to the end, which must refute nothing; returns the number of states."""
     program = over_abstract(name)
-    found = run(program, sizes_of(program, "1+1"), Regime(expiry="arbitrary", crashes=1), engine="plain")
+    found = run(program, sizes_of(program, sizes), regime, engine=engine)
     assert found.complete
     assert not found.refuted
+    return found.states
+
+
+@pytest.mark.parametrize("name", ["scale_up", "scale_down"])
+@pytest.mark.parametrize("regime", EACH, ids=str)
+def test_shipped_protocols_survive_what_may_go_wrong_at_any_moment(name: str, regime: Regime) -> None:
+    assert holds(name, "1+1", regime, "vector") > 40_000
 
 
 @deep
-@pytest.mark.parametrize("name", ["scale_up", "scale_down"])
-@pytest.mark.parametrize(
-    "regime", [Regime(expiry="arbitrary", losses=1), Regime(expiry="arbitrary", duplicates=1)], ids=str
-)
-def test_shipped_protocols_survive_a_lost_and_a_repeated_message(name: str, regime: Regime) -> None:
-    program = over_abstract(name)
-    found = run(program, sizes_of(program, "1+1"), regime)
-    assert found.complete
-    assert not found.refuted
+@pytest.mark.parametrize(("name", "sizes"), [("scale_up", "1+2"), ("scale_up", "2+1"), ("scale_down", "1+2")])
+def test_shipped_protocols_of_three_engines_survive_one_death(name: str, sizes: str) -> None:
+    assert holds(name, sizes, ONE, "vector") > 800_000
+
+
+@pytest.mark.parametrize("engine", ["plain", "vector"])
+def test_a_cleanup_that_fails_after_the_switch_must_not_end_an_engine(explored_scale: Any, engine: str) -> None:
+    found = explored_scale("scale_up", {"at": "existing.retiring", "leave": {"failed": "failed"}}, engine)
+    assert "service_kept" in found.refuted
+
+
+def test_a_failed_launch_may_have_launched_none_some_or_all() -> None:
+    program = over_abstract("scale_up")
+    world = World(program, sizes_of(program, "1+2"), Regime(failures=1, expiry="arbitrary"))
+    graph = explored(world, engine="plain", limit=3_000)
+    told = {move.text for move in graph.successors.moves() if move.text.startswith("engines.launch: new failed")}
+    assert len(told) == 3
+
+
+def test_what_may_be_older_than_a_message_from_inside_is_noted_while_both_are_there() -> None:
+    program = over_abstract("scale_down")
+    graph = explored(World(program, sizes_of(program, "1+1"), ONE), engine="plain", limit=20_000)
+    world = graph.world
+    noted = [local for local in world.locals if local.older]
+    assert noted
+    assert all(local.inbox & world.within[local.role] and not local.older & ~local.inbox for local in noted)
 
 
 def test_the_page_about_the_switch_is_what_was_explored() -> None:
