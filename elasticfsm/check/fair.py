@@ -3,7 +3,8 @@
 A thread goes on with its list: weak fairness, for once it may it keeps the right to. A guard is looked at between two
 forward steps only, so inside of one it is not enabled, and weak fairness would let an engine step for ever and never
 read what it was sent: a guard that is true at boundary after boundary is taken some day. (The interpreter looks at all
-of them at each boundary.) Deadlines are owed only where they are `eventual`; `arbitrary` ones may fire, or never.
+of them at each boundary.) Deadlines are owed only where they are `eventual`: from some moment on they are long enough
+for what a machine can do by itself, and fire where it waits for others. `arbitrary` ones fire at any moment, or never.
 Nothing is fair about the operator, requests, faults, and what a step answers.
 
 A component is judged by what can be taken in it, so nothing may have been left out of the graph, and reductions are
@@ -53,7 +54,9 @@ def endless(graph: Graph) -> Refutation | None:
 
     @cache
     def edges(place: int) -> Sequence[Edge]:
-        found = graph.successors.all(graph.states[place])
+        found: Sequence[Transition] = graph.successors.all(graph.states[place])
+        if graph.world.regime.expiry == "eventual":
+            found = patient(found)
         return [Edge(index[one.target], *owed(one, unfair)) for one in found]
 
     component = fair_component(range(len(graph.states)), edges, goals)
@@ -63,6 +66,17 @@ def endless(graph: Graph) -> Refutation | None:
     trace = trace_to(graph, "terminates", first)
     note = _note(graph, component, index)
     return Refutation("terminates", [*trace.lines(graph.world), f"   {note}"], len(trace.steps), note, trace)
+
+
+def patient(steps: Sequence[Transition]) -> list[Transition]:
+    """The steps without deadlines of machines that can go on by themselves."""
+    busy = {_mover(step) for step in steps if not step.tag & (ENVIRONMENT | FAULT | EXPIRED)}
+    return [step for step in steps if not step.tag & EXPIRED or _mover(step) not in busy]
+
+
+def _mover(step: Transition) -> tuple[int, int]:
+    """Who moves: an engine and its machine, or the coordinator."""
+    return step.who, -1 if isinstance(step.move, BossMove) else step.move.machine
 
 
 def owed(step: Transition, unfair: int) -> tuple[object, bool]:
