@@ -19,6 +19,7 @@ from elasticfsm.errors import SpecError
 from elasticfsm.language import State
 
 from .conftest import SWITCH, broken
+from .differential import BUSY, composed
 
 PAUSE = Path(__file__).parent / "pause.yaml"
 Graph = dict[int, list[Edge]]
@@ -80,6 +81,20 @@ FAULTS = ({"crashes": 1}, {"losses": 1}, {"duplicates": 1}, {"crashes": 1, "rest
 def test_the_switch_ends_with_faults_if_deadlines_fire_some_day(fault: dict[str, Any]) -> None:
     whole = broken(SWITCH)
     assert fairly_ends(whole, sizes_of(whole, "1+1"), Regime(expiry="eventual", **fault)) is None
+
+
+@pytest.mark.skipif(not DEEP, reason="make check-deep")
+@pytest.mark.parametrize("fault", [{}, {"crashes": 1}, {"losses": 1}], ids=str)
+def test_growth_over_simpler_experts_ends_with_faults_if_deadlines_fire_some_day(fault: dict[str, Any]) -> None:
+    whole = composed("scale_up", over=BUSY)
+    assert fairly_ends(whole, sizes_of(whole, "1+1"), Regime(expiry="eventual", **fault)) is None
+
+
+def test_a_deadline_that_comes_too_early_each_time_is_found_where_it_may() -> None:
+    """An undoing of two steps is begun again by its deadline; in the end a deadline is long enough, if `eventual`."""
+    whole = broken(SWITCH, {"at": "existing.undoing", "add": {"groups.destroy": "standby"}})
+    assert fairly_ends(whole, sizes_of(whole, "1+1"), Regime(expiry="eventual")) is None
+    assert fairly_ends(whole, sizes_of(whole, "1+1"), Regime(expiry="arbitrary")) is not None
 
 
 def test_after_a_death_nothing_ends_if_deadlines_need_not_fire() -> None:
