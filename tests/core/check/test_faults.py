@@ -105,7 +105,9 @@ def test_shipped_protocols_survive_what_may_go_wrong_at_any_moment(name: str, re
 
 
 @deep
-@pytest.mark.parametrize(("name", "sizes"), [("scale_up", "1+2"), ("scale_up", "2+1"), ("scale_down", "1+2")])
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("scale_up", "1+2"), ("scale_up", "2+1"), ("scale_down", "1+2"), ("scale_down", "2+1")]
+)
 def test_shipped_protocols_of_three_engines_survive_one_death(name: str, sizes: str) -> None:
     assert holds(name, sizes, ONE, "vector") > 800_000
 
