@@ -37,6 +37,7 @@ class Standing(msgspec.Struct, kw_only=True, frozen=True):
     options: dict[str, Any]
     processes: dict[str, int] = {}
     retired: tuple[str, ...] = ()
+    code: str = ""  # the fingerprint of what engines and coordinator run
 
 
 class Ledger:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from elasticfsm.errors import RequestRefused
 
 from . import wire
+from .fingerprint import CODE
 
 Send = Callable[[str, wire.Mail], None]
 
@@ -116,6 +117,8 @@ class Roster:
             reason, final = self._refusal(member, message)
             if member is None or reason:
                 return wire.Turned(reason=reason, final=final)
+            if message.code != CODE:
+                return wire.Turned(reason=_other_code(message), final=True, code=CODE)
             member.pid, member.wake, member.heard = message.pid, message.wake, self._clock()
             self._send(member.engine, welcome)
             self._welcomed(member)
@@ -124,15 +127,14 @@ class Roster:
     @staticmethod
     def _refusal(member: Member | None, message: wire.Hello) -> tuple[str, bool]:
         if member is None:
-            running = "no operation expects an engine of this id"
-            return f"engine {message.sender}: {running}; start it for a running operation", bool(message.operation)
+            return "no operation expects an engine of this id; start it for a running one", bool(message.operation)
         if member.operation != message.operation:
             found = message.operation or "none"
-            return f"engine {message.sender} came for operation {found}, expected {member.operation}", True
+            return f"it came for operation {found}, expected {member.operation}", True
         if member.dead or member.stopped:
-            return f"engine {message.sender} has ended before; start it under a fresh id", True
+            return "this id has ended before; start it under a fresh one", True
         if member.here and member.pid != message.pid:
-            return f"engine {message.sender} is here already as process {member.pid}; ids are unique", True
+            return f"this id is here already as process {member.pid}; ids are unique", True
         return "", False
 
     def _tell_wakes(self) -> None:
@@ -219,3 +221,11 @@ class Roster:
         """Engines that were expected and are neither dead nor stopped."""
         with self._lock:
             return [each for each in self._members.values() if not each.dead and not each.stopped]
+
+
+def _other_code(message: wire.Hello) -> str:
+    return (
+        f"it runs elasticfsm {message.code or 'of an older version'}, this deployment {CODE}: all "
+        "must run the same code and spec; install that version for the engine and ask again, or start the deployment "
+        "again with the other one"
+    )

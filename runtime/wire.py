@@ -60,11 +60,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timescale: float = 1.0  # every limit of the engine is multiplied by it
 
 
-class Hello(Message, frozen=True, kw_only=True):
-    """An engine announces itself; `operation` is what it was started for, `wake` where its peers may wake it."""
+class Hello(Message, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """An engine announces itself; `operation` is what it was started for, `wake` where its peers may wake it.
+
+    `code` is the fingerprint of what it runs. This message is understood between all versions, so that an engine of
+    another one is told so.
+    """
 
     pid: int
     wake: str
+    code: str = ""
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -73,11 +78,15 @@ class Welcome(Message, frozen=True, kw_only=True):
     settings: Settings
 
 
-class Turned(Message, frozen=True, kw_only=True):
-    """The engine is not expected (`final`) or not yet (it asks again); the reason says why."""
+class Turned(Message, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The engine is not expected (`final`) or not yet (it asks again); the reason says why.
+
+    `code`: what the coordinator runs, if that is the reason. Understood between all versions.
+    """
 
     reason: str
     final: bool
+    code: str = ""
 
 
 class Plan(Message, frozen=True, kw_only=True):

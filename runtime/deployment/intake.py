@@ -67,6 +67,8 @@ def _hello(deployment: Deployment, message: wire.Hello) -> None:
         log.warning("turned away", extra=said | {"error": turned.reason})
     if turned is not None:
         deployment._hub.send(message.sender, turned)
+        if turned.code:  # nobody else will come for it: what waits for this engine ends with that reason
+            bury(deployment, message.sender, turned.reason)
 
 
 def _ask(deployment: Deployment, engine: str) -> None:

@@ -17,6 +17,7 @@ from elasticfsm.errors import RequestRefused
 
 from ..adopted import adopt
 from ..changes import change_of
+from ..fingerprint import CODE
 from ..ledger import Ledger, Standing
 from ..operation import ENDED, Operation, Record
 from ..options import Options
@@ -44,6 +45,7 @@ def standing_of(deployment: Deployment) -> Standing:
         options=msgspec.to_builtins(deployment.options),
         processes=deployment._launcher.pids(),
         retired=tuple(each.engine for each in deployment.roster.living() if each.retired),
+        code=CODE,
     )
 
 
@@ -83,6 +85,11 @@ def take_over(kind: type[D], directory: Path, begun: Callable[[], None]) -> D:
     standing = Ledger(directory).standing()
     if standing is None or standing.generation == 0:
         raise RequestRefused(f"{directory}: no deployment is recorded here; start one with `elasticfsm serve --model`")
+    if standing.code != CODE:  # before anything changes: its engines serve on
+        raise RequestRefused(
+            f"{directory}: the engines there run elasticfsm {standing.code or 'of an older version'}, this is {CODE}; "
+            "take them over with the version that started them, or end them and start the deployment again"
+        )
     options = msgspec.convert(standing.options, Options)
     options = msgspec.structs.replace(options, directory=str(directory), journal=standing.journal)
     deployment = kind(standing.model, len(standing.members), options, standing)

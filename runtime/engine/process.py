@@ -20,6 +20,7 @@ from ..control import Control, remove_socket_directory
 from ..elastic import Elastic, Eplb, Shape
 from ..experts.placement import Placement, PlacementWire
 from ..faults.trigger import journal_for
+from ..fingerprint import CODE
 from ..interpreter import Operation
 from ..transport import Mailbox, wake_address
 from ..wakes import Wakes
@@ -163,7 +164,7 @@ class EngineProcess:
 
     def _join(self) -> wire.Settings | None:
         """Say hello until welcomed; None when told to end, RequestRefused when turned away for good."""
-        hello = wire.Hello(operation=self.joining.operation, pid=os.getpid(), wake=self.mailbox.address)
+        hello = wire.Hello(operation=self.joining.operation, pid=os.getpid(), wake=self.mailbox.address, code=CODE)
         welcome = greet(lambda: self._send(hello), self.mail, self.ending, self.joining.address)
         self.instance = welcome.instance if welcome is not None else ""
         return welcome.settings if welcome is not None else None

@@ -9,7 +9,7 @@ STAMP = {"operation": "op-1", "generation": 3, "instance": "run-1", "sender": "e
 SETTINGS = wire.Settings(model="/m", slots=8, kv_blocks=64, max_tokens=32, store="127.0.0.1:1")
 
 MESSAGES = [
-    wire.Hello(pid=7, wake="ipc:///tmp/w", **STAMP),
+    wire.Hello(pid=7, wake="ipc:///tmp/w", code="0.1.0+0", **STAMP),
     wire.Welcome(settings=SETTINGS, **STAMP),
     wire.Turned(reason="no", final=True, **STAMP),
     wire.Plan(
@@ -64,6 +64,13 @@ def test_every_kind_of_message_is_tested():
 def test_garbage_is_a_typed_error(data):
     with pytest.raises(wire.WireError, match="dropped"):
         wire.decode(data)
+
+
+def test_who_comes_and_why_it_is_turned_away_is_understood_between_all_versions():
+    hello = wire.decode(msgspec.msgpack.encode({"kind": "hello", "pid": 7, "wake": "", "sender": "e1", "later": [1]}))
+    assert (hello.sender, hello.code) == ("e1", "")
+    turned = wire.decode(msgspec.msgpack.encode({"kind": "turned", "reason": "no", "final": True, "later": 1}))
+    assert turned.final
 
 
 def test_a_message_above_the_limit_is_neither_sent_nor_read():

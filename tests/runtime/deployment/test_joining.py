@@ -6,11 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from elasticfsm.runtime.fingerprint import CODE
+
 pytestmark = pytest.mark.slow
 
 
-def engine(deployment, operation, name):
-    command = [sys.executable, "-m", "elasticfsm", "engine", "--join", deployment.address]
+OTHER = """
+from elasticfsm.runtime import fingerprint
+fingerprint.CODE = "0.0.9+0123456789ab"
+from elasticfsm.cli import main
+main()
+"""
+
+
+def engine(deployment, operation, name, *python):
+    command = [sys.executable, *(python or ("-m", "elasticfsm")), "engine", "--join", deployment.address]
     command += ["--operation", operation, "--engine-id", name]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -39,7 +49,7 @@ def test_an_engine_started_by_somebody_else_joins_the_operation_it_was_started_f
     assert joiner.returncode == 0
 
 
-def test_engines_for_another_operation_or_under_a_strange_name_are_turned_away(running):
+def test_engines_for_another_operation_or_under_a_strange_name_or_with_other_code_are_turned_away(running):
     deployment = running.start(1)
     operation = deployment.scale(2, launch=False)
     (name,) = [each for each in operation.status().participants if each not in deployment.members]
@@ -48,8 +58,12 @@ def test_engines_for_another_operation_or_under_a_strange_name_are_turned_away(r
     assert f"came for operation op-of-yesterday, expected {operation.id}" in texts[0]
     assert "no operation expects an engine of this id" in texts[1]
     assert operation.record.phase == "preparing"
-    operation.cancel()
-    assert operation.wait(60).phase == "aborted"
+    text = turned_away(engine(deployment, operation.id, name, "-c", OTHER))
+    record = operation.wait(60)  # it was the one that is waited for
+    assert (record.phase, record.cause) == ("aborted", "died")
+    for said in (text, record.error):
+        assert f"engine {name}: it runs elasticfsm 0.0.9+0123456789ab, this deployment {CODE}: all must run" in said
+    assert (deployment.members, deployment.failed) == (("e0",), "")
 
 
 def test_an_engine_that_was_killed_before_it_said_where_it_is_leaves_no_socket(running, zygote):
