@@ -30,6 +30,7 @@ class Successors:
         self._ready: dict[tuple[int, ...], list[tuple[int, BossMove]]] = {}
         self._changed: dict[tuple[object, ...], int] = {}
         count = world.count
+        self._returns = any(step.means == "rename" and step.group == "retired" for step in world.tables.steps())
         self._once = world.forget.once if world.forget and not world.regime.faults else 0
         self._same = sum(
             1 << place
@@ -240,11 +241,11 @@ class Successors:
         return (generation, kind), step, tuple(sorted(bad))
 
     def _elsewhere(self, state: State, other: int, generation: int, step: str) -> bool:
-        """Whether a member will never meet who enters this generation: it has switched, or waits in the other one.
+        """Whether a member will not meet who enters this generation: it has switched for good, or waits in the other.
 
         That does not change when a collective is left, so it may be asked although leaving is explored alone.
         """
-        gone = generation == OLD and self.world.locals[state[other + 1]].switched
+        gone = generation == OLD and not self._returns and self.world.locals[state[other + 1]].switched
         return gone or (1 - generation, step) in self.known[state[other + 1]].waits
 
     def _finds_out(self, state: State, who: int, generation: int) -> bool:
