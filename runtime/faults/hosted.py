@@ -148,8 +148,9 @@ class Hosted:
             problems.append("the fault was never met: nothing came to this state")
         self._rig.post.clear()
         problems += self._answers()
-        problems += self._rig.until_clean(lambda: self._rig.disagreements(self._look(), after, self._address))
-        if problems:
+        if result.outcome != "failed":  # an operation may fail on either side of its commit; a new deployment follows
+            problems += self._rig.until_clean(lambda: self._rig.disagreements(self._look(), after, self._address))
+        if problems or result.outcome == "failed":
             problems += self.shut()
 
     def _answers(self) -> list[str]:
