@@ -65,7 +65,7 @@ def check(
     repeats: Annotated[int, typer.Option(help="Rates are medians of so many.", min=1)] = 3,
     within: Annotated[float, typer.Option(help="CPU seconds in which the largest size is looked for.", min=0.1)] = 60,
 ) -> None:
-    """What the checker costs: seconds to a verdict, both explorers side by side, the largest size, and SPIN."""
+    """What the checker costs: proofs for all sizes, seconds to a verdict, both explorers, the largest size, SPIN."""
     import msgspec
     from rich.console import Console
 

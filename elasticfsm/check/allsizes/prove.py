@@ -50,7 +50,7 @@ class Proof:
 
 
 def prove(program: Program, regime: Regime = CALM, limit: int = MAX_VIEWS) -> Proof:
-    """Proves what can be proved of a program without faults at every size; takes seconds, raises nothing of its own.
+    """Proves what can be proved of a program at every size; takes seconds. ValueError with faults or one device queue.
 
     A property that some view refutes may hold all the same: views mix what no single system shows. After such a one
     nothing is claimed about the others, since the reductions count on nothing being wrong.
