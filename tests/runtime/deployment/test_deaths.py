@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 from elasticfsm.runtime import wire
 from elasticfsm.runtime.deployment.deaths import HELLO, LEAST, MEANWHILE, _fail_for_the_dead, watch
+from elasticfsm.runtime.fingerprint import CODE
 from elasticfsm.runtime.roster import Roster
 
 E1, E2 = {"e1": "killed"}, {"e2": "killed"}
@@ -57,7 +58,8 @@ class Watched(SimpleNamespace):
         self._journal = SimpleNamespace(put=lambda *what, **more: None)
         self._launcher = SimpleNamespace(exited=dict, pid=lambda engine: 1, kill=lambda engine: None)
         roster.expect(["e0"], "up")
-        roster.hello(wire.Hello(sender="e0", operation="up", pid=1, wake=""), wire.Welcome(instance="i", settings=None))
+        hello = wire.Hello(sender="e0", operation="up", pid=1, wake="", code=CODE)
+        assert roster.hello(hello, wire.Welcome(instance="i", settings=None)) is None
         said = wire.Status(sender="e0", instance="i", role=role, states={}, step=0, running=0, waiting=0)
         roster.heard("e0", said)
 
