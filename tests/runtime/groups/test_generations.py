@@ -58,7 +58,7 @@ def test_a_new_generation_waits_until_the_retired_one_is_gone(groups):
 def test_a_retired_generation_that_stays_is_an_error_at_the_deadline(groups):
     _create(groups, "standby", 2)
     groups.switch()
-    groups.limits = Limits(connect=0.05)
+    groups.limits = Limits(arrive=0.05)
     with pytest.raises(DeadlineExpired, match="waits for the retired generation"):
         _create(groups, "standby", 3)
 
