@@ -26,6 +26,10 @@ def test_every_faulty_protocol_is_refuted_alike_with_and_without_reductions(path
     same(compiled, "+".join("1" for _ in compiled.roles), CALM, large=True)
 
 
+def test_rebalances_of_three_engines_rest_alike_without_reductions() -> None:
+    same(program("rebalance"), "3", CALM)
+
+
 def test_growth_with_two_engines_is_alike_without_reductions() -> None:
     same(program("scale_up"), "2+1", CALM, large=True)
 
