@@ -31,10 +31,10 @@ check-deep: install  ## the checker's own tests at sizes that take minutes each:
 
 mutate: install  ## one-edit mistakes in the shipped protocols are made and checked (about 50 CPU minutes; goes on where it stopped; EVERY=8: a sample)
 	@mkdir -p .mutants
-	for name in serving rebalance scale_up scale_down; do \
+	failed=0; for name in serving rebalance scale_up scale_down; do \
 	  case $$name in scale_*) every=$(or $(EVERY),1);; *) every=1;; esac; \
-	  $(BIN)/elasticfsm mutate $$name --every $$every --jobs 2 --json .mutants/$$name.jsonl --explained tests/mutants/$$name.yaml || exit 1; \
-	done
+	  $(BIN)/elasticfsm mutate $$name --every $$every --jobs 2 --json .mutants/$$name.jsonl --explained tests/mutants/$$name.yaml || failed=1; \
+	done; exit $$failed
 
 conform: install  ## every edge that the checker explored, walked on the real interpreters, conductor and monitors
 	$(BIN)/elasticfsm conform

@@ -17,8 +17,6 @@ from elasticfsm.check.wishes import unmet
 from elasticfsm.check.world import CALM, Regime, World
 from elasticfsm.compile import Program
 
-OPERATION_ONLY = ("good_end", "commits", "agreement")
-
 
 @dataclass
 class Refutation:

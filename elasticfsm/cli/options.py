@@ -21,8 +21,6 @@ StepBytes = Annotated[
 Largest = Annotated[int, typer.Option(help="More engines than this are refused.", min=1)]
 Device = Annotated[str, typer.Option(help="Where engines run: cpu, or cuda (bfloat16, NCCL, graphs).")]
 Clients = Annotated[int, typer.Option(help="Clients, each with one request at a time.", min=1)]
-Place = Annotated[Path | None, typer.Option(help="Directory of the deployment.")]
-Url = Annotated[str, typer.Option(help="Where it answers, instead.")]
 
 TRANSFERS, PACES, DEVICES = ("auto", "nixl", "p2p"), ("async", "sync", "off"), ("cpu", "cuda")
 POLICIES = ("bounded", "balanced")

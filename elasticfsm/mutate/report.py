@@ -51,7 +51,7 @@ def show(console: Console, found: Score) -> None:
     same, beyond = (sum(one.how == how for one in found.judged) for how in ("same", "beyond"))
     share = f"{100 * killed / counted:.1f} %" if counted else "nothing to judge"
     console.print(f"{found.spec}: {killed} of {counted} mutants killed, {share}; {len(found.survivors)} survive")
-    console.print(f"not counted: {same} that are the same protocol, {beyond} that only faults would tell apart")
+    console.print(f"not counted: {same} that are the same protocol, {beyond} whose edit no run comes to")
     table = Table(box=None, pad_edge=False)
     for column in ("kind", "mutants", "killed", "survive"):
         table.add_column(column, justify="left" if column == "kind" else "right")

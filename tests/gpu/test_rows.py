@@ -19,7 +19,6 @@ def test_a_group_for_rows_that_broke_blocks_no_step_and_is_made_anew():
     with folder:
         assert len(results) == 2, words(logs)
         first, second = (json.loads(result.read_bytes()) for result in results)
-    print(first, second)
     assert "nothing came within 1 s" in first["error"]
     for found in (first, second):
         assert found["before"] and found["stepped"] and found["closed"]

@@ -52,6 +52,7 @@ class _Search:
         self.held: dict[int, Demands] = {}
 
     def run(self) -> tuple[Place, ...] | None:
+        """A set of places that hold each other beside this state of the coordinator, or None."""
         first = self._coordinator()
         if first is None:
             return None

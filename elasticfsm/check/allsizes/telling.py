@@ -23,7 +23,7 @@ def tell_stuck(views: Views, boss: int, places: tuple[Place, ...]) -> list[str]:
 def tell_place(views: Views, place: Place) -> str:
     """The states of an engine's machines, and the step in which each is."""
     world, told = views.world, []
-    for number, (table, stand) in enumerate(zip(world.machines[place.local.role], place.local.stands, strict=True)):
+    for table, stand in zip(world.machines[place.local.role], place.local.stands, strict=True):
         if stand is None:
             continue
         state = table.states[stand.state]
@@ -31,7 +31,7 @@ def tell_place(views: Views, place: Place) -> str:
         if not ended(state, stand):
             step = state.steps[stand.step].text
             text += f" in {step}" if stand.inside == ENTERED else f" before {step}"
-        told.append(text if number else f"{text}")
+        told.append(text)
     return ", ".join(told) or "nothing has started"
 
 
