@@ -60,7 +60,7 @@ def test_shipped_protocols_have_the_same_ends_with_and_without_reductions(name: 
 
 
 @pytest.mark.slow
-@at("name, over", [("scale_up", ()), ("scale_down", STILL)])
+@at("name, over", [("scale_up", STILL), ("scale_down", STILL)])
 def test_cancelled_protocols_have_the_same_ends_with_and_without_reductions(name: str, over: tuple[str, ...]) -> None:
     same(composed(name, over=over), "1+1", CANCEL, large=True)
 

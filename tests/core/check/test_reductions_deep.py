@@ -30,6 +30,10 @@ def test_rebalances_of_three_engines_rest_alike_without_reductions() -> None:
     same(program("rebalance"), "3", CALM)
 
 
+def test_a_cancelled_growth_has_the_same_ends_with_and_without_reductions() -> None:
+    same(program("scale_up"), "1+1", CANCEL, large=True)
+
+
 def test_growth_with_two_engines_is_alike_without_reductions() -> None:
     same(program("scale_up"), "2+1", CALM, large=True)
 
