@@ -37,10 +37,15 @@ def fairly_ends(program: Program, sizes: dict[str, int], regime: Regime, limit: 
     """
     if not program.coordinator:
         raise SpecError(f"{program.name} has no coordinator: it runs for ever, so there is no end to look for")
+    return endless(in_full(program, sizes, regime, limit))
+
+
+def in_full(program: Program, sizes: dict[str, int], regime: Regime, limit: int | None) -> Graph:
+    """The graph of all states, none left out; raises `SpecError` if there are more than `limit`."""
     graph = explore(World(program, sizes, regime), False, limit)
     if not graph.complete:
         raise SpecError(f"{program.name}: more than {limit:,} states; fairness needs all of them: take a smaller size")
-    return endless(graph)
+    return graph
 
 
 def endless(graph: Graph) -> Refutation | None:

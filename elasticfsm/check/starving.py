@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from elasticfsm.check.explore import Graph, explore
-from elasticfsm.check.fair import owed
+from elasticfsm.check.explore import Graph
+from elasticfsm.check.fair import in_full, owed
 from elasticfsm.check.fairness import Edge, fair_component
 from elasticfsm.check.move import AGREED, ENVIRONMENT, FAULT
 from elasticfsm.check.trace import trace_to
 from elasticfsm.check.verdict import Refutation
-from elasticfsm.check.world import Regime, World
+from elasticfsm.check.world import Regime
 from elasticfsm.compile import Program
 from elasticfsm.errors import SpecError
 
@@ -22,10 +22,7 @@ def steps_go_on(program: Program, sizes: dict[str, int], regime: Regime, limit: 
     A machine that asks again as long as it is told no, between two forward steps, is such a run: nobody owes it another
     answer. None if there is none. Raises `SpecError` if there are more than `limit` states.
     """
-    graph = explore(World(program, sizes, regime), False, limit)
-    if not graph.complete:
-        raise SpecError(f"{program.name}: more than {limit:,} states; fairness needs all of them: take a smaller size")
-    return starved(graph)
+    return starved(in_full(program, sizes, regime, limit))
 
 
 def starved(graph: Graph) -> Refutation | None:
