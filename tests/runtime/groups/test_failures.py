@@ -4,14 +4,18 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from elasticfsm.errors import DeadlineExpired, GroupCut, GroupError, Refused
 from elasticfsm.runtime.census import census
+from elasticfsm.runtime.creation import Creation, Plan
+from elasticfsm.runtime.deadline import Deadline
 from elasticfsm.runtime.gloo import GlooEndpoint
 from elasticfsm.runtime.groups import Groups, Limits
+from elasticfsm.runtime.reaper import Reaper
 from elasticfsm.runtime.rehearsal import Rehearsal
 from elasticfsm.runtime.store import StoreClient
 
@@ -236,6 +240,25 @@ def test_a_creation_can_be_cancelled_while_it_waits_inside_gloo(store, monkeypat
     assert not thread.is_alive()
     assert [type(error) for error in errors] == [GroupCut]
     assert groups.close_all() == []
+
+
+def _runloops():
+    """Threads of this process that serve gloo groups, by the name that torch gives them."""
+    return sum(each.read_text() == "pt_gloo_runloop\n" for each in Path("/proc/self/task").glob("*/comm"))
+
+
+def test_what_formed_although_given_up_is_freed_while_somebody_keeps_the_error(store):
+    before, reaper = _runloops(), Reaper()
+    creation = Creation(Plan("op", 1, ("e0",), "e0", store.address), Limits(), "127.0.0.1", "gloo")
+    assert creation._finished.wait(10)
+    assert _runloops() > before
+    with pytest.raises(GroupCut) as kept:
+        creation.result(lambda: True, reaper)
+    reaper.wait_empty(Deadline(10, "what is left"))
+    assert kept.tb is not None
+    assert creation._groups == []
+    assert reaper.close(5) == []
+    assert _runloops() == before
 
 
 def test_an_absent_member_is_named_when_arrival_expires(store):
