@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from elasticfsm.check.allsizes.places import Place
 from elasticfsm.check.allsizes.views import Company, Views
@@ -21,7 +22,7 @@ def release(views: Views, company: Company) -> None:
             if group in seen:
                 continue
             seen.add(group)
-            if company.every(lambda one, group=group, name=name: places.inside(one, group, name)):  # type: ignore[misc]
+            if company.every(partial(places.inside, group=group, step=name)):
                 _released(views, company, group, name)
 
 
@@ -30,7 +31,7 @@ def held_up(views: Views, company: Company) -> bool:
     places = views.places
     for place in company.pair:
         for group, name in place.groups:
-            if not company.some(lambda one, group=group, name=name: places.outside(one, group, name)):  # type: ignore[misc]
+            if not company.some(partial(places.outside, group=group, step=name)):
                 return False
     return True
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from elasticfsm.check.allsizes.moving import Moving
 from elasticfsm.check.allsizes.places import Place
@@ -151,7 +152,7 @@ class _Search:
             some += demand.some
             none += demand.none
         for group, step in place.groups:
-            some.append(lambda other, group=group, step=step: self.places.outside(other, group, step))  # type: ignore[misc]
+            some.append(partial(self.places.outside, group=group, step=step))
         if any(test(place) for test in none):
             return None
         return Demands(tuple(some), tuple(none))
